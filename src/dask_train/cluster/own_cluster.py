@@ -2,19 +2,25 @@
 
 A ``LocalCluster`` shares the program's terminal, and it gives up Dask workers that leave: both would end Dask workers,
 and data, that are needed or just restarting. A cluster that was started elsewhere is left alone.
+
+A terminal sends SIGINT to the whole process group, so Ctrl-C would end the Dask workers before the program can close
+anything in order. While a network or a run lasts, those in the client's own process group ignore it; the program gets
+its KeyboardInterrupt and decides.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import dask.config
 
-from dask_train.cluster.interrupts import heed_interrupts, ignore_interrupts, this_boot
 from dask_train.cluster.peer import Peer
 from dask_train.errors import DaskTrainError
 
@@ -29,6 +35,8 @@ BUSY_S = 1.0
 
 _num_up = 0
 _patience_before = ""
+# Of a Dask worker: what SIGINT did before it was ignored.
+_previous: list[object] = []
 
 
 class Shield:
@@ -71,3 +79,27 @@ async def _tell_all(peer: Peer, function: Callable[..., Any], *args: Any) -> Non
     """Inform all; those that are gone need not know, and those that are busy read it later."""
     with suppress(OSError, DaskTrainError, TimeoutError):
         await asyncio.wait_for(peer.on_workers(function, *args, on_error="ignore"), BUSY_S)
+
+
+def this_boot() -> str:
+    """Name the running kernel, so that process ids of two hosts are not confused."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def ignore_interrupts(boot: str, process_group: int, client_pid: int) -> bool:
+    """Ignore SIGINT where it would come from the client's terminal; whether this Dask worker does so now.
+
+    Runs on the Dask worker's event loop, which is the main thread of a worker process: only there can a signal's
+    handler be set. A cluster inside the client's own process is left alone.
+    """
+    shares_terminal = this_boot() == boot and os.getpgrp() == process_group and os.getpid() != client_pid
+    if shares_terminal and threading.current_thread() is threading.main_thread():
+        _previous.append(signal.signal(signal.SIGINT, signal.SIG_IGN))
+        return True
+    return False
+
+
+def heed_interrupts() -> None:
+    """Undo one :func:`ignore_interrupts`."""
+    if _previous and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _previous.pop())  # type: ignore[arg-type]

@@ -11,13 +11,13 @@ import numpy as np
 from dask import delayed
 from dask.tokenize import tokenize
 
-from dask_train.collections.partition.form import Picks, open_form
+from dask_train.collections.frames import FrameSource, arrays_of_parts
 from dask_train.collections.partition.kinds import is_row_array
 from dask_train.collections.partition.part import part
-from dask_train.collections.partition.plan import Read, make_plan
+from dask_train.collections.partition.plan import Read, columns_of
 from dask_train.collections.partition.reading import read
 from dask_train.collections.pickled import carried
-from dask_train.compat.dask import meta_of
+from dask_train.data.columns import Column, column_of
 
 
 def bag_opened(what: str, data: Any) -> Any:
@@ -98,46 +98,28 @@ class BagRows:
         values = (self.first[name].iloc[0] for name in names if name in self.first.columns)
         return any(np.ndim(value) > 0 for value in values)
 
-    def arrays(self, what: str, frame: Any, arrays: Sequence[Any]) -> list[Any]:
+    def arrays(self, source: FrameSource) -> list[Any]:
         """Return columns as Dask arrays of unknown length, a block for each partition; nothing is computed.
 
         Parameters
         ----------
-        what
-            How errors call it.
-        frame
-            :attr:`frame`, or what its columns have been made.
-        arrays
-            As :class:`~dask_train.collections.partition.form.Picks` has them.
-
-        Raises
-        ------
-        TypeError, ValueError
-            A name is unknown, or columns don't make one matrix.
+        source
+            Of :attr:`frame`, or of what its columns have been made.
         """
-        import dask.array as da
-
-        picks: Picks = {"arrays": list(arrays), "is_tuple": True}
-        plan: dict[str, Any] = {**make_plan(what, open_form(what, meta_of(frame), picks)), "picks": picks}
-        like = [_like(what, one, self.first) for one in plan["reads"]]
-        make = delayed(carried(_arrays, plan, [(row.dtype.str, row.shape[1:]) for row in like]), pure=False)
+        plan, (frame,) = source.plan, source.frames
+        like = [_like(plan["what"], one, self.first) for one in plan["reads"]]
+        make = delayed(carried(_arrays, plan, [(column.dtype, column.row_shape) for column in like]), pure=False)
         name = f"bag-arrays-{tokenize(frame, plan)}"
         parts = [make(n, each, dask_key_name=f"{name}-{n}") for n, each in enumerate(frame.to_delayed())]
-        found = []
-        for place, row in enumerate(like):
-            blocks = [da.from_delayed(each[place], (np.nan, *row.shape[1:]), row.dtype) for each in parts]
-            found.append(da.concatenate(blocks, allow_unknown_chunksizes=True))
-        return found
+        return arrays_of_parts(parts, like)
 
 
-def _like(what: str, one: Read, first: Any) -> np.ndarray:
-    """Return rows of the dtype and the shape of those that a partition becomes."""
-    columns = one["columns"] or []
-    if is_row_array(columns[0]):
-        return read(f"the first row of {what}", one, [first])
-    if one["matrix"]:
-        return np.empty((0, len(columns)), one["matrix"])
-    return np.empty(0, columns[0]["dtype"])
+def _like(what: str, one: Read, first: Any) -> Column:
+    """Return what a partition becomes."""
+    if is_row_array((one["columns"] or [])[0]):
+        return column_of(read(f"the first row of {what}", one, [first]))
+    ((dtype, row_shape),) = columns_of({"reads": [one]}) or ()
+    return Column(dtype=dtype, row_shape=row_shape)
 
 
 def _arrays(plan: Mapping[str, Any], like: Sequence[tuple[str, tuple[int, ...]]], number: int, frame: Any) -> Any:

@@ -13,11 +13,10 @@ from dask.delayed import Delayed
 from dask_train.collections.arrays import array_source
 from dask_train.collections.bags import bag_opened
 from dask_train.collections.delayed import delayed_source
-from dask_train.collections.frames import frame_source
+from dask_train.collections.frames import frame_source, is_dask_frame
 from dask_train.collections.partition.form import Picks, open_form, picks_of
 from dask_train.collections.source import OwnRows, Source
 from dask_train.collections.tensors import as_numpy
-from dask_train.compat.dask import has_meta, meta_of
 
 
 def check_data(
@@ -78,7 +77,7 @@ def check_data(
     form["values"] = [as_numpy(what, value) for value in form["values"]]
     for value in form["values"]:
         _check_type(what, value)
-    if any(map(_is_dask_frame, form["values"])):
+    if any(map(is_dask_frame, form["values"])):
         return frame_source(what, form)
     return array_source(what, form)
 
@@ -90,7 +89,7 @@ def _check_type(what: str, value: Any) -> None:
             "which each delayed result is a partition with all columns; or make an array of it, with "
             "dask.array.from_delayed."
         )
-    if not (isinstance(value, da.Array | np.ndarray) or _is_dask_frame(value) or _is_pandas(value)):
+    if not (isinstance(value, da.Array | np.ndarray) or is_dask_frame(value) or _is_pandas(value)):
         is_plain = is_dask_collection(value) or isinstance(value, str) or hasattr(value, "dtype")
         is_dataset = not is_plain and (hasattr(value, "__getitem__") or hasattr(value, "__iter__"))
         hint = " Datasets of other libraries have no partitions: pass the arrays that they are made of."
@@ -104,14 +103,5 @@ def _is_delayed(value: Any) -> bool:
     return isinstance(value, Delayed)
 
 
-def _is_dask_frame(value: Any) -> bool:
-    return _comes_from(value, "dask.dataframe") and has_meta(value) and hasattr(meta_of(value), "iloc")
-
-
 def _is_pandas(value: Any) -> bool:
-    return _comes_from(value, "pandas.") and hasattr(value, "iloc")
-
-
-def _comes_from(value: Any, module: str) -> bool:
-    """Return whether a class of it is from there; nothing is imported, so those who use only arrays need no pandas."""
-    return any(kind.__module__.startswith(module) for kind in type(value).__mro__)
+    return any(kind.__module__.startswith("pandas.") for kind in type(value).__mro__) and hasattr(value, "iloc")

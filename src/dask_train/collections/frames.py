@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from dask import delayed
 
 from dask_train.collections.partition.form import PartitionForm
@@ -70,6 +71,12 @@ def frame_source(what: str, form: PartitionForm) -> Source:
     )
 
 
+def is_dask_frame(value: Any) -> bool:
+    """Return whether a value is a frame or a column of Dask; those who use only arrays need no pandas for it."""
+    comes_from = any(kind.__module__.startswith("dask.dataframe") for kind in type(value).__mro__)
+    return comes_from and has_meta(value) and hasattr(meta_of(value), "iloc")
+
+
 def belong_together(frames: Sequence[Any]) -> bool:
     """Return whether frames and columns surely have the same rows in each partition, by their index."""
     try:
@@ -114,6 +121,27 @@ def delayed_pieces(what: str, frames: Sequence[Any]) -> list[Any]:
     """
     _check_one_origin(what, frames)
     return list(_together(frames, None).to_delayed())
+
+
+def arrays_of_parts(parts: Sequence[Any], columns: Sequence[Column]) -> list[Any]:
+    """Return columns of partitions, delayed, as Dask arrays of unknown length, a block for each partition.
+
+    Parameters
+    ----------
+    parts
+        Each a sequence of arrays, one for each column.
+    columns
+        What they are.
+    """
+    import dask.array as da
+
+    return [
+        da.concatenate(
+            [da.from_delayed(each[place], (np.nan, *column.row_shape), column.dtype) for each in parts],
+            allow_unknown_chunksizes=True,
+        )
+        for place, column in enumerate(columns)
+    ]
 
 
 def _check_one_origin(what: str, values: Sequence[Any]) -> None:

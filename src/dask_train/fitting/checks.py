@@ -14,8 +14,8 @@ from dask_train.compat.keras.compiled import arguments_of, compile_loss, compute
 from dask_train.compat.keras.layers import flatten_layers
 from dask_train.errors import in_words
 from dask_train.fitting.backends import BACKENDS, backend_of
-from dask_train.fitting.data import FitData
 from dask_train.fitting.kinds import KINDS, named
+from dask_train.inputs.data import InputData
 
 # To resume from a checkpoint, except for its learning rate.
 NEW_LEARNING_RATE = "new_learning_rate"
@@ -168,7 +168,7 @@ def check_callbacks(callbacks: Any) -> list[Any]:
     return found
 
 
-def check_weights(class_weight: Any, sample_weight: Any, data: FitData) -> dict[int, float] | None:
+def check_weights(class_weight: Any, sample_weight: Any, data: InputData) -> dict[int, float] | None:
     """``class_weight`` as Keras means it.
 
     Raises
@@ -206,7 +206,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float | np.integer | np.floating | np.bool_) and math.isfinite(value)
 
 
-def check_rows(model: Any, data: FitData, validation: FitData | None, *, in_place: bool = False) -> None:
+def check_rows(model: Any, data: InputData, validation: InputData | None, *, in_place: bool = False) -> None:
     """Check what a row of the data shows before anything is computed."""
     check_fits(model, data, "The data", "train_step", in_place=in_place)
     check_labels(model, data)
@@ -215,7 +215,7 @@ def check_rows(model: Any, data: FitData, validation: FitData | None, *, in_plac
         check_labels(model, validation)
 
 
-def check_fits(model: Any, data: FitData, what: str, step: str, *, in_place: bool = False) -> None:
+def check_fits(model: Any, data: InputData, what: str, step: str, *, in_place: bool = False) -> None:
     """Check that rows of the data go through the model and its loss; builds a model that has no weights yet.
 
     Shapes and dtypes are gone through, as in the graph that each worker makes of a step, and nothing is computed: what
@@ -318,7 +318,7 @@ def _check_outputs(y: Any, y_pred: Any) -> None:
             raise ValueError(f"A row of its targets has the shape {narrow}, and a row that the model predicts {wide}.")
 
 
-def check_labels(model: Any, data: FitData) -> None:
+def check_labels(model: Any, data: InputData) -> None:
     """Refuse class numbers that a sparse loss has no output for, in arrays that are here; others are seen by workers.
 
     Raises

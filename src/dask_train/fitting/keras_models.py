@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.data import columns_for
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
@@ -20,6 +19,7 @@ from dask_train.fitting.spec import FitTask, InPlace
 from dask_train.fitting.stop_checks import scores_of_model
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
+from dask_train.inputs.making import columns_for
 from dask_train.trainers.common.fit_checkpoint import MODEL
 
 

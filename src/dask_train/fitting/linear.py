@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,27 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
+from dask_train.collections.partition.form import resolved
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
+from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import names_in, schema_of
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.data import FitData
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
-from dask_train.fitting.result import FitResult
+from dask_train.fitting.result import FitResult, result_of, warn_not_fitted
 from dask_train.fitting.settings import FitSettings, of_run, of_trial
 from dask_train.fitting.spec import VALIDATION
 from dask_train.frameworks.base import Framework
-from dask_train.input_errors import warn_at_the_call
+from dask_train.inputs.data import InputData
+from dask_train.inputs.making import check_apart, input_data
+from dask_train.inputs.published import in_shared_memory
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearInPlace, LinearRole
 from dask_train.linear_model.validating import ScoredRows
 from dask_train.report.account import MetricCurves
-from dask_train.shared_data.published import PublishedDataset
+from dask_train.shared_data.segments import is_data_set
 from dask_train.trainers.common.task import LoopTask
 from dask_train.trainers.settings import ModelSettings
 
@@ -75,11 +78,12 @@ class LinearResult(FitResult):
 class LinearModels(ModelKind):
     """Estimators of :mod:`dask_train.linear_model`, which are fitted in place.
 
-    ``x`` and ``y`` are as of the estimator's own ``fit``; or a frame, with ``label`` and perhaps ``features``.
-    ``workers`` is by default that of the estimator. ``stop`` looks at ``loss``, what is minimised, which is reported
-    after each step. A checkpoint is kept as ``checkpoint`` says, by default one per minute, and where the fit ends or
-    is stopped. What resumes takes the very steps that are left, with as many workers that have the same rows to the
-    last bit. ``max_iter`` and ``workers`` may be others, but ``admm`` needs the number of workers that it began with.
+    ``x`` and ``y`` are as of the estimator's own ``fit``; or ``x`` is a frame, with ``label`` and perhaps ``features``,
+    or a data set of ``dt.get_dataset`` that was published as ``(X, y)``. ``workers`` is by default that of the
+    estimator. ``stop`` looks at ``loss``, what is minimised, which is reported after each step. A checkpoint is kept as
+    ``checkpoint`` says, by default one per minute, and where the fit ends or is stopped. What resumes takes the very
+    steps that are left, with as many workers that have the same rows to the last bit. ``max_iter`` and ``workers`` may
+    be others, but ``admm`` needs the number of workers that it began with.
     """
 
     name = "linear"
@@ -164,19 +168,19 @@ class LinearModels(ModelKind):
 
 
 def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
-    """Return features, targets and weights, cut from a frame where columns are named.
+    """Return features, targets and weights; cut from a frame where columns are named, or of a published data set.
 
     Raises
     ------
     TypeError, ValueError
-        They are named otherwise than as columns of a frame, or there are no targets.
+        They are named otherwise than as columns of a frame or data set, or there are no targets.
     """
     features, label, weight = settings.features, settings.label, settings.sample_weight
-    if isinstance(x, PublishedDataset):
-        raise TypeError(
-            "x is a published data set, which linear models do not take yet. Pass the arrays of dt.persist, or the "
-            "collection that was published."
-        )
+    if is_data_set(x):
+        columns: dict[str, Any] = {"features": features, "label": label}
+        data = input_data("x", x, y, weight, **columns, like=Conformer(None, coded=False))
+        _places("x", data)
+        return in_shared_memory(data)
     named = [each for each in (features, label, weight if isinstance(weight, str) else None) if each is not None]
     if named and not hasattr(x, "iloc") and not hasattr(x, "map_partitions"):
         raise ValueError(f"features, label or sample_weight name columns, and x is a {type(x).__name__}, not a frame.")
@@ -188,15 +192,11 @@ def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
         raise ValueError("Targets are given twice, as y and as label. Pass one of them.")
     if not named:
         return x, y, weight
-    labels = [] if label is None else [label] if isinstance(label, str) else list(label)
-    others = [*labels, *([weight] if isinstance(weight, str) else [])]
-    if features is None:
-        chosen = [name for name in x.columns if name not in others]
-    else:
-        chosen = [features] if isinstance(features, str) else list(features)
-    if missing := [name for name in [*chosen, *others] if name not in x.columns]:
-        raise ValueError(f"The frame has no column {missing[0]!r}; it has {', '.join(map(repr, x.columns[:20]))}.")
-    targets = y if label is None else x[label if isinstance(label, str) else labels]
+    others = [each for each in (label, weight if isinstance(weight, str) else None) if each is not None]
+    wanted = [features] if isinstance(features, str) else features
+    check_apart("x", list(names_in(label)), features)
+    (chosen, _), *found = resolved("x", list(x.columns), [wanted, *others])
+    targets = y if label is None else x[label if isinstance(label, str) else found[0][0]]
     return x[chosen], targets, x[weight] if isinstance(weight, str) else weight
 
 
@@ -216,7 +216,7 @@ def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:
 
 def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
     """Return the columns of a frame that are targets as they are, by which an evaluation finds them."""
-    if label is None:
+    if label is None or is_data_set(x):
         return ()
     found = schema_of("x", x, list(names_in(label)), ()).columns
     return () if any(isinstance(each, CategoryColumn) for each in found) else found
@@ -225,24 +225,20 @@ def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
 def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple[FrameColumn, ...]) -> LinearResult:
     schema = model.schema_
     outcome = posed.taken(result)
-    known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
     if outcome is None:
-        warn_at_the_call(
-            f"{type(model).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its first "
-            "worker could return. Raise train.stop.timeout where a step takes longer, or resume from a checkpoint."
-        )
-    return LinearResult(
+        warn_not_fitted(model, result, "step")
+    return result_of(
+        LinearResult,
+        result,
+        outcome,
         model=model,
-        history={} if outcome is None else outcome.history,
-        epoch=[] if outcome is None else outcome.epoch,
         all_reduce_s=np.nan,
         waiting_s=np.nan,
         schema=None if schema is None else replace(schema, targets=targets),
-        **known,
     )
 
 
-def _places(what: str, data: FitData) -> tuple[int, ...]:
+def _places(what: str, data: InputData) -> tuple[int, ...]:
     """Return the numbers of the columns of features, targets and perhaps weights.
 
     Raises

@@ -16,7 +16,7 @@ import numpy as np
 from dask_train.data.columns import Column
 from dask_train.data.structure import leaves
 from dask_train.fitting.backends import Backend, StepError, backend_of
-from dask_train.fitting.data import NUM_TRIED_ROWS, FitData
+from dask_train.inputs.data import NUM_TRIED_ROWS, InputData
 
 # A larger model is not copied and compiled here, where no memory is planned for it: its workers refuse it.
 _MOST_BYTES = 2**28
@@ -25,7 +25,7 @@ _one_at_a_time = threading.Lock()
 
 
 def check_losses(
-    model: Any, parts: tuple[Mapping[str, Any], Sequence[Any]], data: FitData, class_weight: dict[int, float] | None
+    model: Any, parts: tuple[Mapping[str, Any], Sequence[Any]], data: InputData, class_weight: dict[int, float] | None
 ) -> None:
     """Check that several workers can take a step of a model together, in a copy of it that is tried on a few rows.
 
@@ -53,7 +53,7 @@ def check_losses(
         return
     if model_size_bytes(model) > _MOST_BYTES or any(column.is_text for column in data.columns):
         return
-    columns = data.rows_here() or _made_up(data.columns, leaves(data.columns.features))
+    columns = data.sample_rows() or _made_up(data.columns, leaves(data.columns.features))
     with _one_at_a_time:
         drawn = random.getstate()  # from there a copy's layers take seeds, as the program's next model will
         try:
@@ -66,7 +66,7 @@ def check_losses(
             random.setstate(drawn)
 
 
-def _try(backend: Backend, parts: Any, data: FitData, columns: list[np.ndarray], class_weight: Any) -> None:
+def _try(backend: Backend, parts: Any, data: InputData, columns: list[np.ndarray], class_weight: Any) -> None:
     """One trial, as a worker makes it of its first batch."""
     import keras
 

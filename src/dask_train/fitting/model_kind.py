@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_train.collections.schema.conformer import Conformer
-from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result
 from dask_train.fitting.checks import check_best_of_fit, check_share
-from dask_train.fitting.data import FitData, fit_data, inputs_of, split_off, validation_of
+from dask_train.fitting.data import rows_of, run_inputs
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.settings import EpochSettings
 from dask_train.frameworks.base import Framework
+from dask_train.inputs.data import InputData
 from dask_train.report.progress import RunDisplay
 from dask_train.run.stop_rule import EPOCH
 from dask_train.trainers.settings import LoopSettings, ModelSettings
@@ -78,36 +77,6 @@ class FitRows:
     inputs: RunInputs
 
 
-def rows_of(
-    settings: Any, x: Any, y: Any, *, features: Any, label: Any, known: FrameSchema | None
-) -> tuple[FitData, FitData | None]:
-    """Return what is trained on, and what is validated on, of models that go through rows in batches.
-
-    Parameters
-    ----------
-    settings
-        Name the weights, and what is validated on if such models are.
-    x, y
-        As the user passed them.
-    features, label
-        Columns of frames, as the model means them.
-    known
-        What the model knows of columns.
-
-    Raises
-    ------
-    TypeError, ValueError
-        They can't be put together.
-    """
-    named: dict[str, Any] = {"features": features, "label": label}
-    data = fit_data("data", x, y, settings.sample_weight, **named, like=Conformer(known))
-    if not settings.validates:
-        return data, None
-    if settings.validation_data is None:
-        return split_off(data, settings.validation_split)
-    return data, validation_of(settings.validation_data, features, label, settings.sample_weight, data.schema)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FitWork:
     """What the role processes of a fit do, and what comes of it.
@@ -149,8 +118,8 @@ class TrialRows:
         Return the different labels of what is trained on, ascending, which are computed where they lie.
     """
 
-    data: FitData
-    validation: FitData | None
+    data: InputData
+    validation: InputData | None
     workers: int
     labels: Callable[[], np.ndarray] = no_labels
 
@@ -256,7 +225,7 @@ class ModelKind(ABC):
         features, label = self.columns(call)
         known = learnt_for(call.model, settings.schema if isinstance(settings, EpochSettings) else None)
         data, validation = rows_of(settings, call.x, call.y, features=features, label=label, known=known)
-        return FitRows(data=data, validation=validation, inputs=inputs_of(data, validation))
+        return FitRows(data=data, validation=validation, inputs=run_inputs(data, validation))
 
     @abstractmethod
     def prepared(self, call: FitCall, rows: FitRows) -> Any:

@@ -10,13 +10,13 @@ from typing import Any
 
 from dask_train.checkpoint.policy import check_best_of_train
 from dask_train.driver.result import Result
-from dask_train.fitting.data import FitData
 from dask_train.fitting.kinds import KINDS
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.settings import of_run, of_trial
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.registry import find_framework
+from dask_train.inputs.data import InputData
 from dask_train.report.fit_progress import FitDisplay
 from dask_train.trainers.common.entry import SpecRole
 from dask_train.trainers.common.outcome import Outcome
@@ -56,7 +56,7 @@ def register_trainer(trainer: Trainer) -> None:
     KINDS[name] = TrainerKind(trainer)
 
 
-def _role(model: Any, spec: TrainSpec, settings: LoopSettings, data: FitData, of_run: Mapping[str, Any]) -> SpecRole:
+def _role(model: Any, spec: TrainSpec, settings: LoopSettings, data: InputData, of_run: Mapping[str, Any]) -> SpecRole:
     """Return what each worker does."""
     columns = data.columns
     rows = [[one.dtype, list(one.row_shape)] for one in columns] if columns.are_known else None
@@ -120,7 +120,7 @@ class TrainerKind(ModelKind):
         return copied
 
 
-def _num_features(data: FitData) -> int | None:
+def _num_features(data: InputData) -> int | None:
     """Return the length of a row of the inputs, where they are one array of two dimensions whose shape is known."""
     columns = data.columns
     if not columns.are_known or not isinstance(columns.features, int) or len(columns.matrix.row_shape) != 1:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.account import BatchRange
@@ -141,6 +141,9 @@ class FitResult(RunAccount):
         return curves
 
 
+AnyFitResult = TypeVar("AnyFitResult", bound=FitResult)
+
+
 def trained(
     result: Result,
     model: Any,
@@ -183,25 +186,51 @@ def _history(model: Any, callbacks: Sequence[Any], params: dict[str, Any], outco
 
 def loop_result(result: Result, outcome: Outcome | None, model: Any, schema: FrameSchema | None) -> FitResult:
     """Return the result of a run whose first worker has returned this, or could not; the model has taken it over."""
-    known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
     if outcome is None:
-        return FitResult(model=model, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, schema=schema, **known)
+        return result_of(FitResult, result, None, model=model, schema=schema, all_reduce_s=0.0, waiting_s=0.0)
     note_schema(model, schema)
-    known.update(ledger=ledger_of_training(result.ledger, outcome))
-    for message in outcome.warnings:
+    not_finite = told_of_weights(model) or told_of_validation(outcome.history)
+    notices = [] if not_finite is None else [not_finite]
+    for message in [*outcome.warnings, *notices]:
         warn_at_the_call(message)
-    if (not_finite := told_of_weights(model) or told_of_validation(outcome.history)) is not None:
-        warn_at_the_call(not_finite)
-        known["notices"] = [*known["notices"], not_finite]
-    return FitResult(
+    return result_of(
+        FitResult,
+        result,
+        outcome,
         model=model,
-        history=outcome.history,
-        epoch=outcome.epoch,
         all_reduce_s=outcome.all_reduce_s,
         waiting_s=outcome.waiting_s,
         best_epoch=outcome.best_epoch,
         schema=schema,
-        **known,
+        ledger=ledger_of_training(result.ledger, outcome),
+        notices=[*result.notices, *notices],
+    )
+
+
+def result_of(kind: type[AnyFitResult], result: Result, outcome: Outcome | None, **known: Any) -> AnyFitResult:
+    """Return the result of a fit: what its run leaves, and the history of its first worker.
+
+    Parameters
+    ----------
+    kind
+        The class of the result.
+    outcome
+        Returned by the first worker; None if it could not return.
+    known
+        Further fields of the class, which replace those of the run.
+    """
+    account = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
+    history, epoch = ({}, []) if outcome is None else (outcome.history, outcome.epoch)
+    if outcome is not None and outcome.stop_reason:
+        account["stop_reason"] = outcome.stop_reason
+    return kind(**{**account, "history": history, "epoch": epoch, **known})
+
+
+def warn_not_fitted(model: Any, result: Result, step: str) -> None:
+    """Warn that an estimator stays as it is, since its run was stopped in the middle of a ``step``."""
+    warn_at_the_call(
+        f"{type(model).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its first "
+        f"worker could return. Raise train.stop.timeout where a {step} takes longer, or resume from a checkpoint."
     )
 
 

@@ -162,9 +162,7 @@ def computed(delayed: Sequence[Any]) -> tuple[Any, ...]:
 
 def _over_rows(function: Callable[[list[Any]], Any], columns: Sequence[Any]) -> list[Any]:
     if not issparse(meta_from_array(columns[0])):
-        source = as_source(DATA, tuple(columns))
-        if not isinstance(source, SharedSegments):
-            return source.delayed_parts(PART, function)
+        return as_source(DATA, tuple(columns)).delayed_parts(PART, function)
     rows = columns[0].chunks[0]
     cut = [each.rechunk({0: rows}) for each in columns]
     make = dask.delayed(function, pure=False)

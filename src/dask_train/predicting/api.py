@@ -15,14 +15,14 @@ from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.bags import is_bag
 from dask_train.collections.blocks import arrays_by_block
-from dask_train.collections.schema.conformer import check_no_categories
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.compat.dask import meta_of
 from dask_train.config import PredictLimits
 from dask_train.data.structure import filled
 from dask_train.input_errors import raises_at_the_call
+from dask_train.inputs.data import InputData
 from dask_train.predicting.bags import as_rows
-from dask_train.predicting.inputs import Inputs, inputs_of
+from dask_train.predicting.inputs import rows_to_predict
 from dask_train.predicting.model import predictor
 from dask_train.predicting.saved_models import opened_model
 from dask_train.predicting.sent_models import as_collection, on_dask
@@ -165,7 +165,7 @@ class Prepared:
     value: Any
     call: Call
     limits: PredictLimits
-    inputs: Inputs
+    inputs: InputData
     names: Any
     schema: FrameSchema | None = None
 
@@ -190,7 +190,7 @@ class Prepared:
             return filled(call.places, arrays.__getitem__)
         empty = [column.empty(0) for column in call.outputs]
         meta = series_or_frame(empty, meta_of(inputs.frame).index[:0], self.names)
-        task = Sealed(partial(frame_block, call, limits, inputs.plan, self.names))
+        task = Sealed(partial(frame_block, call, limits, inputs.reads, self.names))
         return inputs.frame.map_partitions(
             task, as_collection(model), meta=meta, enforce_metadata=False, align_dataframes=False
         )
@@ -225,16 +225,15 @@ def prepared(
     travels = settings.client is not None
     found = predictor(model, method=settings.method, meta=settings.meta, travels=travels, compiled=compiled)
     x = as_rows(named("x"), x, settings.client)
-    if known is None and not found.finds_categories:
-        check_no_categories(named("x"), x, settings.features, ())
-    inputs = inputs_of(
+    inputs = rows_to_predict(
         named("x"),
         x,
         features=settings.features,
+        schema=known,
         as_frames=found.takes_frames,
+        finds_categories=found.finds_categories,
         takes_text=found.takes_text,
         model=found.model,
-        schema=known,
     )
     call = found.call("predict", inputs, settings.batch_size)
     if inputs.frame is None and columns is not None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
@@ -15,21 +15,10 @@ from dask_train.arguments import CheckedSettings, checked_by, takes
 from dask_train.cluster.clients import client_or_none
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.schemas import schema_for
-from dask_train.predicting.bags import as_rows
+from dask_train.predicting.inputs import as_collections, check_classes
 from dask_train.predicting.model import predictor
-from dask_train.predicting.over_partitions import (
-    as_collections,
-    as_known,
-    as_task,
-    check_classes,
-    joined,
-    lengths_of,
-    opened,
-    parts_of,
-    shown,
-    shown_later,
-)
-from dask_train.predicting.sent_models import on_dask, until_kept
+from dask_train.predicting.over_partitions import as_task, evaluated, joined, some
+from dask_train.predicting.rows_to_score import rows_to_score
 from dask_train.predicting.server.scores import Predictions, joined_predictions
 from dask_train.predicting.server.values import Call
 from dask_train.predicting.tasks import as_at_the_call, predicted_block
@@ -102,28 +91,17 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
     targets and weights, and the metrics are called there, once: so they need not be means over rows.
     """
     settings = BoosterEvaluation.of(given)
-    columns, known = (settings.sample_weight, settings.features, settings.label), schema_for(model, settings.schema)
-    client = client_or_none(settings.client)
+    known, client = schema_for(model, settings.schema), client_or_none(settings.client)
     check_classes(x, known)
     x, y = as_collections(x, y)
-    x, y, sample_weight, features, label = opened(as_rows("x", x, client), y, *columns)
-    named = _named(settings.metrics, weighs=sample_weight is not None)
     check_progress(progress_of(settings.verbose), waits=client is None or not client.asynchronous)
     found = predictor(model, method=None, meta=None, travels=client is not None)
-    x, features = as_known(x, sample_weight, features, label, known, finds_categories=found.finds_categories)
-    parts = parts_of(x, y, sample_weight, features, label)
-    weight = sample_weight if isinstance(sample_weight, str) else None
-    block = partial(predicted_block, Call.of_rows(1), features, label, weight)
-    lazy = partial(_lazy, block, partial(_scores, named, _settings_of(named)), parts)
-    if client is not None and client.asynchronous:
-        later: Any = shown_later(client, on_dask(client, found.value), lazy, _some)
-        return cast(dict[str, float], later)
-
-    def now() -> dict[str, float]:
-        sent = found.value if client is None else on_dask(client, found.value)
-        return shown(client, *lazy(sent), lengths_of(x, len(parts)), _some, settings.verbose)
-
-    return cast(dict[str, float], until_kept(now))
+    columns = (settings.sample_weight, settings.features, settings.label)
+    rows = rows_to_score(x, y, *columns, known=known, client=client, found=found)
+    metrics = _named(settings.metrics, weighs=rows.is_weighted)
+    block = partial(predicted_block, Call.of_rows(1), rows.features, rows.label, rows.weight)
+    lazy = partial(_lazy, block, partial(_scores, metrics, _settings_of(metrics)), rows.parts)
+    return evaluated(client, found.value, lazy, rows.lengths, some, settings.verbose)
 
 
 def _lazy(block: Callable[..., Any], scores: Callable[..., Any], parts: Sequence[Any], model: Any) -> tuple[Any, Any]:
@@ -144,12 +122,6 @@ def _scores(metrics: Metrics, settings: Settings, total: Predictions | None) -> 
     weights = {} if total.weights is None else {"sample_weight": total.weights}
     with as_at_the_call(settings):
         return {name: float(metric(total.truth, total.found, **weights)) for name, metric in metrics.items()}
-
-
-def _some(found: dict[str, float] | None) -> dict[str, float]:
-    if found is None:
-        raise ValueError("There are no rows to evaluate on.")
-    return found
 
 
 def _named(metrics: Any, *, weighs: bool) -> dict[str, Callable[..., Any]]:

@@ -6,50 +6,37 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from dask import delayed
 
 from dask_train.arguments import check_counts
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.bags import is_bag
-from dask_train.collections.blocks import delayed_blocks, with_whole_rows
-from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import PredictLimits
 from dask_train.data.structure import leaves
 from dask_train.fitting.backends import BACKENDS
 from dask_train.fitting.checks import check_fits
-from dask_train.fitting.data import FitData, columns_for, fit_data, names_columns
 from dask_train.fitting.kinds import by_kind_of_model
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.torch_module.settings import ModuleEvaluation
 from dask_train.input_errors import raises_at_the_call
-from dask_train.predicting.bags import as_rows
+from dask_train.inputs.data import InputData
+from dask_train.inputs.making import columns_for, input_data, names_columns
+from dask_train.predicting.inputs import as_collections, check_classes
 from dask_train.predicting.model import predictor
-from dask_train.predicting.over_partitions import (
-    as_collections,
-    as_known,
-    as_task,
-    check_classes,
-    joined,
-    lengths_of,
-    opened,
-    parts_of,
-    shown,
-    shown_later,
-)
+from dask_train.predicting.over_partitions import as_task, evaluated, joined, some
+from dask_train.predicting.rows_to_score import label_for, rows_to_score
 from dask_train.predicting.saved_models import opened_first
-from dask_train.predicting.sent_models import on_dask, until_kept
 from dask_train.predicting.server.scores import added, results
 from dask_train.predicting.server.values import Call
 from dask_train.predicting.tasks import counted_block, joined_blocks, logs, num_rows, scored_block
 from dask_train.report.progress import check_progress, progress_of
 from dask_train.shared_data.parts import PART
-from dask_train.shared_data.segments import SharedSegments, is_data_set
+from dask_train.shared_data.segments import is_data_set
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -197,47 +184,24 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     found = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
     if found.scores is not None:
         call = Call.of_rows(batch_size)
-        x, y, sample_weight, features, label = opened(as_rows("x", x, client), y, sample_weight, features, label)
-        label = _label_for(known, x, y, label)
-        num_features = found.value.num_features
-        if known is not None and known.features is not None and is_frame(x):
-            num_features = len(known.columns)  # of dask_train.linear_model fewer than coefficients
-        x, features = as_known(x, sample_weight, features, label, known, finds_categories=found.finds_categories)
-        parts = parts_of(x, y, sample_weight, features, label, num_features=num_features)
-        sample_weight = sample_weight if isinstance(sample_weight, str) else None
-        lengths = lengths_of(x, len(parts))
-        lazy = partial(_scored, partial(scored_block, call, found.scores, features, label, sample_weight), parts)
+        rows = rows_to_score(x, y, sample_weight, features, label, known=known, client=client, found=found)
+        lengths, score = rows.lengths, partial(scored_block, call, found.scores, rows.features, rows.label, rows.weight)
+        lazy = partial(_scored, score, rows.parts)
         finish: Callable[[Any], Any] = partial(results, found.scores)
     else:
-        label = _label_for(known, x, y, label)
+        label = label_for(known, x, y, label)
         data = _data_for(found.model, x, y, sample_weight, features, label, known)
         call = Call(verb="evaluate", columns=data.columns, batch_size=batch_size)
-        parts, lengths = _parts(data)
+        source = data.source("data")
+        parts, lengths = source.delayed_parts(PART, list), None if source.lengths is None else list(source.lengths)
         lazy = partial(_counted, call, limits, found.floatx, parts, lengths)
-        finish = _some
-    if client is not None and client.asynchronous:
-        sent = on_dask(client, found.value)
-        later: Any = shown_later(client, sent, lazy, finish)  # as Dask's own verbs give with such a client
-        return cast(dict[str, float], later)
-
-    def now() -> dict[str, float]:
-        model = found.value if client is None else on_dask(client, found.value)
-        return shown(client, *lazy(model), lengths, finish, verbose)
-
-    return cast(dict[str, float], until_kept(now))
-
-
-def _label_for(known: FrameSchema | None, x: Any, y: Any, label: Any) -> Any:
-    """Return the label that is given; of a frame without targets the column that the model was fitted with."""
-    if label is not None or y is not None or known is None or not is_frame(x):
-        return label
-    targets = [column.name for column in known.targets]
-    return targets[0] if len(targets) == 1 and targets[0] in x.columns else None
+        finish = some
+    return evaluated(client, found.value, lazy, lengths, finish, verbose)
 
 
 def _data_for(
     model: Any, x: Any, y: Any, sample_weight: Any, features: Any, label: Any, known: FrameSchema | None
-) -> FitData:
+) -> InputData:
     """Return the rows for a Keras model, which are seen to fit it."""
     import keras
 
@@ -255,7 +219,7 @@ def _data_for(
         features = known.features
     features, label = columns_for(model, x, y, features, label)
     like = Conformer(known, learns=False)
-    data = fit_data("data", x, y, sample_weight, features=features, label=label, like=like)
+    data = input_data("data", x, y, sample_weight, features=features, label=label, like=like)
     _check_targets(model, data)
     if not is_built(model):
         raise ValueError(
@@ -267,7 +231,7 @@ def _data_for(
     return data
 
 
-def _check_targets(model: Any, data: FitData) -> None:
+def _check_targets(model: Any, data: InputData) -> None:
     """Refuse to compare with nothing what Keras would."""
     import keras
 
@@ -283,15 +247,6 @@ def _check_targets(model: Any, data: FitData) -> None:
             "There are no targets: y is None, and the loss or the metrics that the model was compiled with compare "
             "predictions with them. Pass y, or label= with a frame or with files."
         )
-
-
-def _parts(data: FitData) -> tuple[list[Any], Sequence[int] | None]:
-    """Return a delayed list of columns for each partition, and the rows of each, where they are known."""
-    source = data.source("data")
-    if isinstance(source, SharedSegments):
-        arrays = with_whole_rows("data", leaves(source.arrays()))
-        return [delayed(list)(pieces) for pieces in zip(*delayed_blocks(arrays), strict=True)], source.lengths.tolist()
-    return source.delayed_parts(PART, list), source.lengths
 
 
 def _counted(
@@ -334,9 +289,3 @@ def _scored(task: Callable[..., Any], parts: Sequence[Any], model: Any) -> tuple
     score = as_task(task)
     scored = [score(model, part) for part in parts]
     return joined(as_task(added), scored), scored
-
-
-def _some(found: dict[str, Any] | None) -> dict[str, Any]:
-    if found is None:
-        raise ValueError("There are no rows to evaluate on.")
-    return found

@@ -19,7 +19,7 @@ from dask_train.fitting.trees.categories import finds_categories
 from dask_train.frameworks.keras.environment import backend_environment
 from dask_train.identity.digest import digest
 from dask_train.identity.special import keras_contents
-from dask_train.predicting.inputs import Inputs
+from dask_train.inputs.data import InputData
 from dask_train.predicting.object_outputs import outputs_of, own_score, promised
 from dask_train.predicting.server.boosters import rows_to_booster
 from dask_train.predicting.server.files import ModelFile
@@ -35,7 +35,7 @@ _OF_OBJECTS = ("numpy", "pandas", "sklearn", "xgboost")
 _KNOWS_WHETHER_FITTED = frozenset({"sklearn", "xgboost", "lightgbm", "dask_train"})
 
 # The structure of what a model makes of inputs, and its columns.
-Describe = Callable[[Inputs], tuple[Places, tuple[Column, ...]]]
+Describe = Callable[[InputData], tuple[Places, tuple[Column, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Predictor:
     scores: str | None = None
     floatx: str = "float32"
 
-    def call(self, verb: str, inputs: Inputs, batch_size: int) -> Call:
+    def call(self, verb: str, inputs: InputData, batch_size: int) -> Call:
         """Return what tasks are asked.
 
         Raises

@@ -10,7 +10,7 @@ import numpy as np
 from dask_train.compat.dask import sample_of
 from dask_train.data.columns import Column, Columns
 from dask_train.data.structure import Places, leaves
-from dask_train.predicting.inputs import Inputs
+from dask_train.inputs.data import InputData
 from dask_train.predicting.server.in_process import ObjectModel
 from dask_train.predicting.server.scores import ACCURACY, R2
 from dask_train.predicting.server.values import Call
@@ -42,7 +42,7 @@ def promised(model: Any, method: str | None, columns: Sequence[Any]) -> np.ndarr
 
 
 def outputs_of(
-    value: ObjectModel, meta: Any, promised: Callable[[Sequence[Any]], Any], inputs: Inputs
+    value: ObjectModel, meta: Any, promised: Callable[[Sequence[Any]], Any], inputs: InputData
 ) -> tuple[Places, tuple[Column, ...]]:
     """Return the structure and columns of what a model makes of two sample rows, unless they are passed.
 

@@ -2,208 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dask import delayed
 
 from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.sealed import Sealed
-from dask_train.collections.bags import BagRows
-from dask_train.collections.blocks import delayed_blocks, with_whole_rows
-from dask_train.collections.frames import delayed_pieces, in_order, in_own_order
-from dask_train.collections.partition.form import chosen, is_frame
-from dask_train.collections.schema.conformer import Conformer, check_no_categories
-from dask_train.collections.schema.conforming import conformed, matched
-from dask_train.collections.schema.frame_schema import FrameSchema, names_in
-from dask_train.collections.source import OwnRows
-from dask_train.data.structure import leaves
-from dask_train.fitting.data import fit_data
+from dask_train.predicting.sent_models import on_dask, until_kept
 from dask_train.printing import SafeFile
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.parts_progress import PartsDisplay
 from dask_train.report.progress import progress_of
-from dask_train.shared_data.segments import segments_in
-from dask_train.spelling import named, passed
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
 # The results of this many partitions are joined in one task.
 FAN_IN = 16
-
-
-def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Return arrays in place of a data set of ``get_dataset``, and of a bag a frame, or arrays; others as they are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is not a matrix of features and a column of targets, or a bag has no such columns.
-    """
-    if isinstance(x, BagRows):
-        return _opened_bag(x, y, sample_weight, features, label)
-    segments = segments_in(x) if y is None else None
-    if segments is None:
-        return x, y, sample_weight, features, label
-    like = Conformer(None, coded=False)
-    columns = fit_data("data", x, None, sample_weight, features=features, label=label, like=like).columns
-    places = columns.places().values()
-    if columns.labels is None or not all(place is None or isinstance(place, int) for place in places):
-        raise ValueError(
-            "To score an estimator, a data set has to be a matrix of features and a column of targets, and perhaps one "
-            "of weights. Publish (X, y)."
-        )
-    arrays = leaves(segments.arrays())
-    x, y, sample_weight = [None if place is None else arrays[place] for place in places]
-    return x, y, sample_weight, None, None
-
-
-def _opened_bag(x: BagRows, y: Any, sample_weight: Any, features: Any, label: Any) -> tuple[Any, Any, Any, Any, Any]:
-    if y is not None or not (sample_weight is None or isinstance(sample_weight, str)):
-        raise ValueError(
-            f"{named('x')} is a bag, whose rows have targets and weights with them: name those, {passed('label')} and "
-            f"{passed('sample_weight')}, and leave y out."
-        )
-    names = list(names_in(features)) or [name for name in x.frame.columns if name not in (label, sample_weight)]
-    if label is None or not x.holds_arrays(names):
-        return x.frame, y, sample_weight, features, label
-    picks = [features, label, *([] if sample_weight is None else [sample_weight])]
-    found = x.arrays(named("x"), x.frame, picks)
-    return found[0], found[1], None if sample_weight is None else found[2], None, None
-
-
-def check_classes(x: Any, known: FrameSchema | None) -> None:
-    """Check that labels of files mean what the model has learnt.
-
-    Raises
-    ------
-    ValueError
-        They number other classes.
-    """
-    if isinstance(x, OwnRows):
-        Conformer(known).classes("x", x.classes)
-
-
-def as_collections(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return inputs and targets, those of files as Dask arrays.
-
-    Raises
-    ------
-    ValueError
-        There are targets besides.
-    """
-    if not isinstance(x, OwnRows):
-        return x, y
-    if y is not None:
-        raise ValueError(f"x is a {type(x).__name__}, which has its labels. Leave y out.")
-    rows = x.to_dask()
-    return rows if isinstance(rows, tuple) else (rows, None)
-
-
-def as_known(
-    x: Any, sample_weight: Any, features: Any, label: Any, schema: FrameSchema | None, *, finds_categories: bool
-) -> tuple[Any, Any]:
-    """Return a frame with its columns as the model knows them, and the features in its order; other data as it is.
-
-    Parameters
-    ----------
-    finds_categories
-        Whether a model without a schema finds categories by value.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The model was fitted with other columns or categories.
-    """
-    others = [label, sample_weight if isinstance(sample_weight, str) else None]
-    if schema is None and not finds_categories:
-        check_no_categories(named("x"), x, features, others)
-    if schema is None or not is_frame(x):
-        return x, features
-    features, pairs = matched(named("x"), schema, features, [name for name in x.columns if name not in others])
-    return conformed(named("x"), x, pairs, coded=False), features
-
-
-def parts_of(
-    x: Any, y: Any, sample_weight: Any, features: Any, label: Any, *, num_features: int | None = None
-) -> list[Any]:
-    """Return a delayed frame, or a list of arrays, for each partition; for models that take rows as they are.
-
-    Parameters
-    ----------
-    num_features
-        How many the model takes, where it tells.
-
-    Raises
-    ------
-    TypeError, ValueError
-        There are no targets, columns are not named, or the model takes another number of features.
-    """
-    if is_frame(x):
-        return _parts_of_frame(x, y, sample_weight, features, label, num_features)
-    if y is None:
-        raise ValueError("There are no targets. Pass y, or label= with a frame.")
-    for what, value in (("x", x), ("y", y), ("sample_weight", sample_weight)):
-        if value is not None:
-            with_whole_rows(what, [value])
-    arrays = with_whole_rows("data", [x, y] if sample_weight is None else [x, y, sample_weight])
-    if arrays[0].ndim == 2:
-        _check_width(arrays[0].shape[1], num_features, "Pass those that it was fitted with.")
-    return [delayed(list)(pieces) for pieces in zip(*delayed_blocks(arrays), strict=True)]
-
-
-def _parts_of_frame(
-    x: Any, y: Any, sample_weight: Any, features: Any, label: Any, num_features: int | None
-) -> list[Any]:
-    if (label is None) == (y is None):
-        raise ValueError(
-            "To score an estimator on a frame, name its label column, label=, or pass y, a column that was cut from "
-            "the same frame: one of the two."
-        )
-    weight = [sample_weight] if isinstance(sample_weight, str) else []
-    if weight and sample_weight not in x.columns:
-        raise ValueError(f"{passed('sample_weight', sample_weight)} is no column of {named('x')}.")
-    one, several, _ = chosen(named("x"), [name for name in x.columns if name not in weight], features, label)
-    _check_width(
-        1 if several is None else len(several),
-        num_features,
-        f"Name those that it was fitted with: {passed('features')}.",
-    )
-    beside = [each for each in (y, None if weight else sample_weight) if each is not None]
-    if not beside:
-        needed = in_own_order(x, [*([one] if several is None else several), label, *weight])
-        return list(needed.to_delayed()) if hasattr(needed, "to_delayed") else [delayed(needed)]
-    columns = [x[one] if several is None else in_order(x, several), x[label] if y is None else _column("y", y)]
-    columns += [_column("sample_weight", each) for each in beside if each is not y] + [x[name] for name in weight]
-    if hasattr(x, "to_delayed"):
-        return delayed_pieces("data", columns)
-    if len({len(column) for column in columns}) > 1:
-        raise ValueError(f"The columns of data have {', '.join(str(len(column)) for column in columns)} rows.")
-    return [delayed(columns)]
-
-
-def _column(what: str, given: Any) -> Any:
-    """Targets or weights as one column, also of a frame that has no other."""
-    if not is_frame(given):
-        return given
-    if len(given.columns) > 1:
-        raise ValueError(f"{what} has {len(given.columns)} columns. Pass one.")
-    return given[given.columns[0]]
-
-
-def _check_width(width: int, num_features: int | None, change: str) -> None:
-    if num_features is not None and width != num_features:
-        raise ValueError(f"{named('x')} has {width} features, and the model was fitted with {num_features}. {change}")
-
-
-def lengths_of(x: Any, num_parts: int) -> Sequence[int] | None:
-    """Return rows of each partition of an array, where they are known."""
-    rows = [float(length) for length in x.chunks[0]] if hasattr(x, "chunks") else []
-    known = len(rows) == num_parts and not any(map(math.isnan, rows))
-    return list(map(int, rows)) if known else None
 
 
 def joined(join: Callable[[list[Any]], Any], level: list[Any]) -> Any:
@@ -219,7 +36,7 @@ def as_task(function: Callable[..., Any]) -> Any:
     return delayed(Sealed(function), pure=False)
 
 
-def shown(
+def _shown(
     client: Client | None,
     total: Any,
     parts: Sequence[Any],
@@ -247,7 +64,50 @@ def shown(
     return scores
 
 
-async def shown_later(client: Client, sent: Any, lazy: Callable[[Any], Any], finish: Callable[[Any], Any]) -> Any:
+async def _shown_later(client: Client, sent: Any, lazy: Callable[[Any], Any], finish: Callable[[Any], Any]) -> Any:
     """Return the same with an asynchronous client, whose caller is shown nothing; the model is on its way there."""
     total, _ = lazy(await sent)
     return finish(await gathered_later(client, total))
+
+
+def evaluated(
+    client: Client | None,
+    value: Any,
+    lazy: Callable[[Any], tuple[Any, Sequence[Any]]],
+    lengths: Sequence[int] | None,
+    finish: Callable[[Any], dict[str, float]],
+    verbose: Any,
+) -> dict[str, float]:
+    """Return the scores of a model; an awaitable of them with an asynchronous client.
+
+    Parameters
+    ----------
+    client
+        Whose Dask workers evaluate; None for the threads of this process.
+    value
+        The model, as tasks get it.
+    lazy
+        Return what comes of all partitions, and of each, delayed, for the model as it was sent.
+    lengths
+        Rows of each partition, where they are known.
+    finish
+        Makes scores of what comes of all.
+    verbose
+        As :func:`~dask_train.evaluate` takes it.
+    """
+    if client is not None and client.asynchronous:
+        later: Any = _shown_later(client, on_dask(client, value), lazy, finish)  # as Dask's own verbs give then
+        return cast(dict[str, float], later)
+
+    def now() -> dict[str, float]:
+        model = value if client is None else on_dask(client, value)
+        return _shown(client, *lazy(model), lengths, finish, verbose)
+
+    return cast(dict[str, float], until_kept(now))
+
+
+def some(found: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what was found; a ValueError if there are no rows."""
+    if found is None:
+        raise ValueError("There are no rows to evaluate on.")
+    return found

@@ -46,29 +46,30 @@ def array_block(call: Call, limits: PredictLimits, model: Any, *blocks: Any) -> 
 
 
 def frame_block(
-    call: Call, limits: PredictLimits, plan: Sequence[Any] | None, names: Any, frame: Any, model: Any
+    call: Call, limits: PredictLimits, reads: Sequence[Any] | None, names: Any, frame: Any, model: Any
 ) -> Any:
     """Return what a model says of a partition of a frame: a Series or a DataFrame with its index.
 
     Parameters
     ----------
-    plan
-        How the frame becomes arrays, as :attr:`~dask_train.predicting.inputs.Inputs.plan` has it.
+    reads
+        How the frame becomes arrays, as :attr:`~dask_train.inputs.data.InputData.reads` has it.
     names
         As :func:`series_or_frame` takes them.
     """
-    if plan is None:
+    if reads is None:
         found = answered(call, limits, model, [frame])
     else:
         where = _where("the frame")
-        found = answered(call, limits, model, [_array(where, one, frame) for one in plan])
+        found = answered(call, limits, model, [_array(where, one, frame) for one in reads])
     return series_or_frame(found, frame.index, names)
 
 
 def _array(where: str, one: Any, frame: Any) -> np.ndarray:
-    if "text" not in one:
+    if one["columns"][0]["how"] != "text":
         return read(where, one, [frame])
-    some = frame if one["text"] is None else frame[one["text"]]
+    names = [column["name"] for column in one["columns"]]  # which the process of the model checks to be text
+    some = frame if frame.ndim == 1 else frame[names if one["matrix"] else names[0]]
     return np.asarray(some.to_numpy(object))
 
 

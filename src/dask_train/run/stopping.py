@@ -42,9 +42,9 @@ class Patience(StopRule):
 
     Notes
     -----
-    In ``dt.fit``, a report is an epoch, or a round of boosted trees, or a step of a linear model: the workers look at the
-    whole history when one has ended, also at what was before a resume, and stop there. With ``ps=`` or ``scorer=``, and
-    in ``dt.train``, the client looks at reports as they arrive, of all roles, and what trains stops some time later.
+    In ``dt.fit``, a report is an epoch, a round of boosted trees, or a step of a linear model. The workers look at the
+    whole history when one has ended, also at that before a resume, and stop there. With ``ps=`` or ``scorer=``, and in
+    ``dt.train``, the client looks at all reports of all roles as they arrive, and roles stop some time later.
 
     NaN is never better; unlike Keras, that holds for the first report too.
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.arguments import is_default, positive_int
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.data import FitData, check_same_classes
-from dask_train.fitting.model_kind import TrialRows, rows_of
+from dask_train.fitting.data import check_same_classes, rows_of
+from dask_train.fitting.model_kind import TrialRows
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import EpochSettings, KerasSettings
+from dask_train.inputs.data import InputData
 from dask_train.searching.checks import check_loss, check_search
 from dask_train.searching.model_trials import TrialLoop
 from dask_train.searching.optuna_study import OptunaStudy
@@ -40,7 +41,7 @@ class ModelSearchSettings(EpochSettings, StudySettings):
     callbacks: Any = None
     groups: Any = None
 
-    def rows_of(self, x: Any, y: Any) -> tuple[FitData, FitData | None]:
+    def rows_of(self, x: Any, y: Any) -> tuple[InputData, InputData | None]:
         """Return what is trained on, and what is validated on; nothing is computed.
 
         Raises

@@ -15,8 +15,8 @@ from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.peer import Peer
 from dask_train.driver.handle import Run
 from dask_train.driver.preflight import check_checkpoints
-from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.fitting.spec import VALIDATION
+from dask_train.inputs.data import InputData, check_some_rows
 from dask_train.searching.checks import categories_of, described
 from dask_train.searching.pool import PoolSettings, Slots
 from dask_train.searching.room import capacity_of, entered, room_of, run_of_trials, runs_on_host
@@ -44,7 +44,7 @@ class DataPlace:
 
     client: Client
     peer: Peer
-    data: Mapping[str, FitData]
+    data: Mapping[str, InputData]
     held: HeldDataSets
     run: RunSettings
     pool: PoolSettings
@@ -96,7 +96,7 @@ def _needs(run: RunSettings) -> Mapping[str, Any]:
     return run.needs(["worker"]).get("worker", {})
 
 
-def checked(data: Mapping[str, FitData], run: RunSettings) -> dict[str, FitData]:
+def checked(data: Mapping[str, InputData], run: RunSettings) -> dict[str, InputData]:
     """Return the data sets as runs take them, and see what can be seen of them and of the run without a cluster.
 
     Raises
@@ -108,12 +108,12 @@ def checked(data: Mapping[str, FitData], run: RunSettings) -> dict[str, FitData]
     sources = {what: each.source(what) for what, each in data.items()}
     for what, source in sources.items():
         check_some_rows("The data" if what == DATA else what, source)
-    return {what: replace(each, made=sources[what]) for what, each in data.items()}
+    return {what: replace(each, opened=sources[what]) for what, each in data.items()}
 
 
 @contextmanager
 def opened(
-    data: Mapping[str, FitData], run: RunSettings, pool: PoolSettings, keeps: CheckpointPlace | None = None
+    data: Mapping[str, InputData], run: RunSettings, pool: PoolSettings, keeps: CheckpointPlace | None = None
 ) -> Iterator[DataPlace]:
     """Open the cluster, with the data in shared memory, which is released in the end.
 

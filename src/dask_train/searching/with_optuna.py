@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from dask_train.driver.handle import Run
-from dask_train.fitting.data import FitData
 from dask_train.fitting.model_kind import TrialSpec
+from dask_train.inputs.data import InputData
 from dask_train.report.search_progress import SearchDisplay
 from dask_train.searching.checks import check_best
 from dask_train.searching.going_on import SearchState, check_goes_on
@@ -62,7 +62,7 @@ class Subject(ABC):
 
     metric: str
     keeps_trials: bool
-    data: Mapping[str, FitData]
+    data: Mapping[str, InputData]
 
     @property
     @abstractmethod

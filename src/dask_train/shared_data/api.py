@@ -106,7 +106,7 @@ def publish_dataset(
     frames = () if isinstance(source, SharedSegments) else frames_in(what, given, features, label)
     peer = Peer(client_or_local(client, 0))
     check_progress(progress, waits=not peer.asynchronous)
-    source = _as_now(source)
+    source = source.snapshot()  # lost partitions are computed again, whatever the program does to its arrays
     if to is not None:
         if isinstance(source, SharedSegments):
             frames, source = source.frames, check_data(what, source.arrays())
@@ -271,7 +271,7 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
     if isinstance(source, SharedSegments):
         return _persisted(Peer(source.futures[0].client), source, progress)
     peer = Peer(client_or_local(client, 0))
-    return _persisted(peer, _as_now(source), progress, outlives=True)
+    return _persisted(peer, source.snapshot(), progress, outlives=True)
 
 
 @frees_its_thread
@@ -325,11 +325,6 @@ def _started(
     peer: Peer, what: str, source: Source | SharedSegments, *, outlives: bool
 ) -> DataSetOnDask | SharedSegments:
     return source if isinstance(source, SharedSegments) else DataSetOnDask(peer, what, source, outlives=outlives)
-
-
-def _as_now(source: Source | SharedSegments) -> Source | SharedSegments:
-    """Return the same rows, whatever the program does to its arrays later: lost partitions are computed again."""
-    return source if isinstance(source, SharedSegments) else source.snapshot()
 
 
 def _check_place(to: Any, socket: Any) -> None:

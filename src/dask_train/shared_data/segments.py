@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from dask import delayed
 from distributed import Future
 
 from dask_train.cluster.peer import Peer
 from dask_train.collections import shared
+from dask_train.collections.blocks import delayed_blocks
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Columns
 from dask_train.errors import DataError
@@ -49,6 +51,11 @@ class SharedSegments:
         return self.schema.is_tuple
 
     @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns, as of any source."""
+        return self.schema.columns
+
+    @property
     def keys(self) -> list[Any]:
         """The segments' keys, in order."""
         return [future.key for future in self.futures]
@@ -83,6 +90,16 @@ class SharedSegments:
         columns = [(column.dtype, column.row_shape) for column in self.schema.columns]
         segments = dict(zip(self.keys, self.futures, strict=True))
         return list(shared.arrays_of(segments, columns, self.lengths.tolist()))
+
+    def snapshot(self) -> SharedSegments:
+        """Return the same, which nobody writes into."""
+        return self
+
+    def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
+        """Return one delayed result for each partition, as of any source; the columns are views of shared memory."""
+        _ = part  # they are as a run takes them already
+        make = delayed(finish, pure=False)
+        return [make(list(blocks)) for blocks in zip(*delayed_blocks(self._arrays()), strict=True)]
 
     def record(self) -> dict[str, Any]:
         """Return what is published: plain values, and the futures where Dask looks for them."""

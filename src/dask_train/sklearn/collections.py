@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from dask_train.cluster.submitted import computed
 from dask_train.collections.blocks import check_unmasked
-from dask_train.collections.frames import belong_together
+from dask_train.collections.frames import arrays_of_parts, belong_together
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.shared import decoded, origin_of
 from dask_train.collections.source import Source
@@ -105,13 +105,7 @@ def rows_together(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
     if not isinstance(source, Source) or source.columns is None:
         return X, y, weight
     parts = source.delayed_parts(PART, list)
-    arrays = [
-        da.concatenate(
-            [da.from_delayed(part[number], (np.nan, *column.row_shape), column.dtype) for part in parts],
-            allow_unknown_chunksizes=True,
-        )
-        for number, column in enumerate(source.columns)
-    ]
+    arrays = arrays_of_parts(parts, source.columns)
     return arrays[0], arrays[1], None if weight is None else arrays[2]
 
 

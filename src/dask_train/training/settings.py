@@ -178,11 +178,10 @@ class RunSources:
 
     def snapshot(self) -> RunSources:
         """Return the same rows as they are now, for a run that lasts while the user's program continues."""
-        return RunSources(by_role=_as_now(self.by_role), named=_as_now(self.named))
-
-
-def _as_now(sources: Mapping[str, Source | SharedSegments]) -> dict[str, Source | SharedSegments]:
-    return {name: each.snapshot() if isinstance(each, Source) else each for name, each in sources.items()}
+        by_role, named = (
+            {name: each.snapshot() for name, each in sources.items()} for sources in (self.by_role, self.named)
+        )
+        return RunSources(by_role=by_role, named=named)
 
 
 def _source_of(

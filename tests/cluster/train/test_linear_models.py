@@ -171,6 +171,18 @@ def test_a_few_columns_of_parquet_whose_partitions_dask_joins(client, tmp_path):
     assert ours.LinearRegression().fit(frame[["a", "b"]], wide["y"].to_numpy()).coef_ == pytest.approx([1, 2])
 
 
+def test_a_published_data_set_is_fitted_as_its_arrays(client):
+    x, y, weights = on_dask(X), on_dask(TARGETS["binary"]), on_dask(WEIGHTS)
+    with_weights, alone, wanted = (ours.LogisticRegression() for _ in range(3))
+    dt.publish_dataset((x, y, weights), name="weighted")
+    dt.fit(with_weights, dt.get_dataset("weighted"), workers=2)
+    dt.fit(wanted, x, y, sample_weight=weights, workers=2)
+    assert with_weights.coef_.tobytes() == wanted.coef_.tobytes()
+    with pytest.raises(ValueError, match="has inputs, targets and weights together"):
+        dt.fit(alone, dt.get_dataset("weighted"), y)
+    dt.unpublish_dataset("weighted")
+
+
 def tangled():
     """Features that hang together, of which a solver takes hundreds of steps; and labels."""
     turned = np.linalg.qr(np.random.default_rng(1).normal(size=(20, 20)))[0]

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from dask_train.cluster.interrupts import heed_interrupts, ignore_interrupts, this_boot
+from dask_train.cluster.own_cluster import heed_interrupts, ignore_interrupts, this_boot
 
 OTHER_PID = 0  # of no client
 

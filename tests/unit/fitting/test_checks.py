@@ -19,8 +19,8 @@ from sklearn.linear_model import Ridge
 import dask_train as dt
 from dask_train.collections.partition.part import part
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.data import Several, columns_for, fit_data
 from dask_train.fitting.refusals import check_served
+from dask_train.inputs.making import Several, columns_for, input_data
 
 X, Y = np.zeros((40, 4), "f4"), np.zeros(40, "i8")
 
@@ -331,7 +331,7 @@ def of_dicts(*names, outputs=("one",)):
 def given(what="data", **named):
     """What a batch of the table is to Keras."""
     x, y, sample_weight = (named.pop(name, None) for name in ("x", "y", "sample_weight"))
-    data = fit_data(what, FRAME if x is None else x, y, sample_weight, **named)
+    data = input_data(what, FRAME if x is None else x, y, sample_weight, **named)
     parts = dask.compute(*data.source(what).delayed_parts(part, list), scheduler="sync")
     dtypes = [column.dtype for column in data.columns]
     assert dtypes in ([], [array.dtype.str for array in parts[0]])

@@ -1,183 +1,21 @@
-"""Inputs, targets and weights of ``fit`` become one data set, or are refused before anything is computed."""
+"""What a fit validates on is read as what it trains on, or split off of that."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import dask
 import numpy as np
 import pandas as pd
 import pytest
 from dask import array as da
-from dask import bag as db
-from dask import dataframe as dd
 
 from dask_train.collections import shared
-from dask_train.collections.schema.conformer import Conformer
-from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.data.columns import Column, Columns
 from dask_train.data.one_hot import OneHot
 from dask_train.data.segment import Segment
-from dask_train.fitting.data import (
-    Several,
-    columns_for,
-    fit_data,
-    inputs_of,
-    names_columns,
-    split_off,
-    validation_of,
-)
+from dask_train.fitting.data import run_inputs, split_off, validation_of
+from dask_train.inputs.making import input_data
 from dask_train.shared_data.segments import SharedSegments
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "y": [0, 1], "w": [1.0, 0.5]})
 X, Y = np.zeros((10, 3)), np.arange(10)
-
-
-def published(*row_shapes, names=None):
-    """A data set in shared memory, with columns of these shapes."""
-    columns = tuple(Column(dtype="<f8", row_shape=shape) for shape in row_shapes)
-    schema = Columns(columns=columns, names=names, is_tuple=names is None)
-    return SimpleNamespace(segments=SharedSegments(schema=schema, lengths=np.array([10]), futures=()))
-
-
-def test_arrays_are_numbered_in_the_order_of_inputs_targets_and_weights():
-    data = fit_data("data", {"left": X, "right": X[:, :1]}, Y, np.ones(10))
-    assert data.columns.features == {"left": 0, "right": 1}
-    assert (data.columns.labels, data.columns.weights) == (2, 3)
-    assert [column.row_shape for column in data.columns] == [(3,), (1,), (), ()]
-
-
-@pytest.mark.parametrize(
-    "x",
-    [FRAME, da.zeros((10, np.nan), chunks=((10,), (np.nan,)))],
-    ids=["a frame", "columns of unknown number"],
-)
-def test_columns_that_only_computing_tells_are_not_guessed(x):
-    assert not fit_data("data", x, Y, None).columns.are_known
-
-
-def test_no_inputs_are_refused():
-    with pytest.raises(ValueError, match="data: there are no inputs"):
-        fit_data("data", None, Y, None)
-
-
-@pytest.mark.parametrize(
-    "x",
-    [
-        db.from_sequence([{"a": 1.0, "y": 2.0}], npartitions=1),
-        [dask.delayed(np.ones)(2)],
-        {"a": dask.delayed(np.ones)(2)},
-    ],
-    ids=["a bag", "partitions", "a column"],
-)
-def test_what_tells_its_columns_when_it_is_computed_needs_their_names(x):
-    with pytest.raises(TypeError, match=r"data is a bag or has delayed results.*features=\['a', 'b'\], label='y'"):
-        fit_data("data", x, None, None)
-
-
-@pytest.mark.parametrize(("y", "weight"), [(Y, None), (Y, "w"), (None, np.ones(2))])
-def test_arrays_beside_names_of_columns_are_refused(y, weight):
-    with pytest.raises(ValueError, match="leave y and sample_weight out, or name the column of weights"):
-        fit_data("data", FRAME, y, weight, features=["a"])
-
-
-def test_names_choose_inputs_targets_and_weights_of_a_frame():
-    data = fit_data("data", FRAME, None, "w", features={"one": "a", "both": ["a", "b"]}, label="y")
-    assert (data.columns.features, data.columns.labels, data.columns.weights) == ({"one": 0, "both": 1}, 2, 3)
-    assert data.source("data") is data.made
-
-
-def test_a_list_of_labels_is_one_matrix_and_several_are_one_target_each():
-    assert fit_data("data", FRAME, None, None, features="a", label=["b", "y"]).columns.labels == 1
-    assert fit_data("data", FRAME, None, None, features="a", label=Several(["b", "y"])).columns.labels == [1, 2]
-
-
-@pytest.mark.parametrize("label", ["y", ["b", "y"], {"out": "y"}])
-def test_a_label_that_is_a_feature_too_is_refused(label):
-    with pytest.raises(ValueError, match="'y' of data is the label and one of the features too"):
-        fit_data("data", FRAME, None, None, features=["a", "y"], label=label)
-
-
-def test_features_that_are_left_out_are_all_columns_without_another_use():
-    columns = fit_data("data", FRAME, None, "w", label="y").columns
-    assert [column.row_shape for column in columns] == [(2,), (), ()]
-
-
-@pytest.mark.parametrize(
-    ("weight", "named"),
-    [("w", True), ({"out": "w"}, True), ({}, False), ({"out": Y}, False), ({"a": "w", "b": Y}, False), (None, False)],
-    ids=["name", "a name each", "no output", "arrays", "both", "none"],
-)
-def test_weights_are_given_by_name_only_where_all_are_names(weight, named):
-    assert names_columns(weight) is named
-
-
-def test_a_published_pair_is_inputs_and_targets():
-    layout = fit_data("data", published((3,), ()), None, None).columns
-    assert (layout.features, layout.labels, layout.weights) == (0, 1, None)
-
-
-def test_published_columns_mean_what_they_are_called():
-    layout = fit_data("data", published((), (), (3,), names=("y", "sample_weight", "x")), None, None).columns
-    assert (layout.features, layout.labels, layout.weights) == (2, 0, 1)
-
-
-def test_batches_of_a_published_dict_are_tuples_in_a_run():
-    schema = fit_data("data", published((3,), (), names=("x", "y")), None, None).source("data").schema
-    assert (schema.names, schema.is_tuple) == (None, True)
-
-
-@pytest.mark.parametrize("names", [("a", "y"), ("y", "sample_weight"), ("x", "target")])
-def test_published_columns_of_which_nobody_knows_the_inputs_are_refused(names):
-    with pytest.raises(ValueError, match=f"columns of that data set are {', '.join(names)}; which of them are inputs"):
-        fit_data("data", published((), (), names=names), None, None)
-
-
-def test_a_published_tuple_has_three_columns_at_most():
-    assert fit_data("data", published((3,), (), ()), None, None).columns.weights == 2
-    with pytest.raises(ValueError, match="that data set has 4 columns"):
-        fit_data("data", published((3,), (), (), ()), None, None)
-
-
-@pytest.mark.parametrize("others", [(Y, None), (None, np.ones(10))], ids=["targets", "weights"])
-def test_nothing_goes_beside_a_published_data_set(others):
-    with pytest.raises(ValueError, match="a published data set has inputs, targets and weights together"):
-        fit_data("data", published((3,), ()), *others)
-
-
-def test_names_of_published_columns_become_their_numbers():
-    data = fit_data("data", published((), (), (), names=("t", "a", "b")), None, None, features={"in": "b"}, label="t")
-    assert (data.columns.features, data.columns.labels) == ({"in": 2}, 0)
-
-
-def test_published_columns_are_not_put_together_as_a_matrix():
-    with pytest.raises(ValueError, match=r"so \['a', 'b'\] can't be one matrix"):
-        fit_data("data", published((), (), names=("a", "b")), None, None, features=["a", "b"])
-
-
-def model_of(inputs, num_outputs=1):
-    return SimpleNamespace(_inputs_struct=inputs, outputs=[None] * num_outputs)
-
-
-@pytest.mark.parametrize("features", [None, ["b", "a"]], ids=["left out", "the same names"])
-def test_a_frame_gives_a_column_to_each_input_of_its_name(features):
-    assert columns_for(model_of({"a": None, "b": None}), FRAME, None, features, "y")[0] == {"a": "a", "b": "b"}
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "features"),
-    [(FRAME, None, ["a"]), (FRAME, None, "a"), (FRAME, Y, None), ({"a": X, "b": X}, None, None)],
-    ids=["other names", "one name", "targets beside", "no frame"],
-)
-def test_features_stay_as_given_where_inputs_are_not_columns_by_name(x, y, features):
-    assert columns_for(model_of({"a": None, "b": None}), x, y, features, None)[0] == features
-
-
-def test_a_list_of_labels_is_a_target_for_each_of_several_outputs():
-    assert isinstance(columns_for(model_of([]), FRAME, None, "a", ["b", "y"])[1], list)
-    assert isinstance(columns_for(model_of([], 2), FRAME, None, "a", ["b", "y"])[1], Several)
-    with pytest.raises(ValueError, match="names 2 columns, and the model has 3 outputs"):
-        columns_for(model_of([], 3), FRAME, None, "a", ["b", "y"])
 
 
 @pytest.mark.parametrize(("given", "weight"), [((X, Y), None), ([X, Y, np.ones(10)], 2)])
@@ -192,7 +30,7 @@ def test_weights_of_the_data_count_in_a_frame_to_validate_on_where_they_are_a_na
 
 
 def test_the_last_rows_are_split_off_as_keras_does():
-    trained, validated = split_off(fit_data("data", X, Y, None), 0.25)
+    trained, validated = split_off(input_data("data", X, Y, None), 0.25)
     assert trained.value[1].tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert validated.value[1].tolist() == [7, 8, 9]
 
@@ -200,7 +38,7 @@ def test_the_last_rows_are_split_off_as_keras_does():
 @pytest.mark.parametrize("fraction", [0.95, 0.999])
 def test_a_split_that_leaves_no_row_to_train_on_is_refused(fraction):
     with pytest.raises(ValueError, match="of 10 rows leaves one side without rows"):
-        split_off(fit_data("data", X, Y, None), fraction)
+        split_off(input_data("data", X, Y, None), fraction)
 
 
 @pytest.mark.parametrize(
@@ -208,81 +46,29 @@ def test_a_split_that_leaves_no_row_to_train_on_is_refused(fraction):
 )
 def test_rows_of_unknown_number_can_not_be_split(x):
     with pytest.raises(ValueError, match="needs arrays whose number of rows is known"):
-        split_off(fit_data("data", x, None, None), 0.2)
-
-
-def test_labels_of_categories_are_all_there_however_they_are_passed():
-    kinds = pd.Categorical(["u", None, "v", "u"])
-    torn = pd.DataFrame({"a": np.arange(4.0), "kind": kinds})
-    for frame in (torn.dropna(), dd.from_pandas(torn.dropna(), npartitions=2)):
-        for data in (
-            fit_data("data", frame, None, None, features=["a"], label="kind"),
-            fit_data("data", frame[["a"]], frame["kind"], None),
-        ):
-            assert [column.dtype for column in data.source("data").columns] == ["<f8", "<i8"]
-    for given in ((torn, None, {"features": ["a"], "label": "kind"}), (torn[["a"]], torn["kind"], {})):
-        with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
-            fit_data("data", *given[:2], None, **given[2])
-    with pytest.raises(ValueError, match=r"1 values of column 'kind' of data are missing.*add_categories\('missing'\)"):
-        fit_data("data", torn, None, None, features=["kind"], label="a")
-    assert fit_data("data", torn[["kind"]], torn["a"], None, like=Conformer(None, coded=False)).columns.labels == 1, (
-        "frames stay as they are"
-    )
-
-
-def test_a_schema_is_of_the_columns_that_are_used():
-    frame = pd.DataFrame({"a": np.arange(3.0), "kind": pd.Categorical(["u", "v", "w"]), "y": np.arange(3)})
-    for given in (frame, dd.from_pandas(frame, npartitions=1)):
-        schema = fit_data("data", given, None, None, features=["kind", "a"], label="y").schema
-        assert schema == FrameSchema.of(frame, features=["kind", "a"], label="y")
-        assert schema.categories == {"kind": ["u", "v", "w"]}
-        assert fit_data("data", given, None, None, label="y").schema.features == ["a", "kind"]
-        assert fit_data("data", given, None, None, features=["a"], label="y").schema.categories == {}
-        assert fit_data("data", given[["a"]], given["kind"], None).schema.categories == {"kind": ["u", "v", "w"]}
-    assert fit_data("data", X, Y, None).schema is None
+        split_off(input_data("data", x, None, None), 0.2)
 
 
 def test_frames_to_validate_on_are_made_like_the_data():
     frame = pd.DataFrame({"a": np.arange(3.0), "kind": pd.Categorical(["u", "v", "w"]), "y": np.arange(3)})
     other = pd.DataFrame({"y": [1], "kind": pd.Categorical(["w"]), "a": [0.5]})
     for named in ({"label": "y"}, {"features": ["a", "kind"], "label": "y"}):
-        data = fit_data("data", frame, None, None, **named)
+        data = input_data("data", frame, None, None, **named)
         found = validation_of(other, *(named.get(name) for name in ("features", "label")), known=data.schema)
         arrays = found.source("validation_data").arrays
         assert [each.compute(scheduler="sync").tolist() for each in arrays] == [[[0.5, 2.0]], [1]]
-    data = fit_data("data", frame[["a", "kind"]], frame["y"], None)
+    data = input_data("data", frame[["a", "kind"]], frame["y"], None)
     found = validation_of((other[["kind", "a"]], other["y"]), None, None, known=data.schema)
     assert found.value[0]["kind"].cat.codes.tolist() == [2]
     assert list(found.value[0].columns) == ["a", "kind"]
 
 
-@pytest.mark.parametrize("kind", [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=1)])
-def test_categories_in_a_dict_of_columns_count_as_those_of_a_frame(kind):
-    frame = pd.DataFrame({"kind": pd.Categorical(["u", None]), "y": [1, 2]})
-    given = {name: kind(frame)[name] for name in frame}
-
-    def computed():
-        return dask.compute(fit_data("data", given, None, None, features="kind", label="y").value, scheduler="sync")
-
-    with pytest.raises(ValueError, match="values of column 'kind' of data are missing"):
-        computed()
-
-
-def test_nobody_knows_the_categories_of_a_model_that_learns_none_here():
-    frame = pd.DataFrame({"kind": pd.Categorical(["u", "v"]), "y": [1, 2]})
-    with pytest.raises(ValueError, match=r"Column 'kind' of data holds categories.*schema=result.schema"):
-        fit_data("data", frame, None, None, label="y", like=Conformer(None, learns=False))
-    with pytest.raises(ValueError, match="Column 'kind' of data holds categories"):
-        fit_data("data", frame, None, None, features="y", label="kind", like=Conformer(None, learns=False))
-    fit_data("data", frame, None, None, label="y", like=Conformer(FrameSchema.of(frame, label="y"), learns=False))
-
-
 def test_decoded_labels_in_shared_memory_are_not_copied(pool):
     rows = {("part", number): Segment([np.ones((3, 2), "f4"), np.arange(3)]) for number in range(2)}
     x, y = shared.arrays_of(rows, [("<f4", (2,)), ("<i8", ())], (3, 3))
-    data = fit_data("data", x, shared.decoded(y, OneHot.of(np.arange(3))), None)
+    data = input_data("data", x, shared.decoded(y, OneHot.of(np.arange(3))), None)
     assert [(column.dtype, column.row_shape) for column in data.columns] == [("<f4", (2,)), ("<f8", (3,))]
-    source = inputs_of(data, None).data["worker"]
+    source = run_inputs(data, None).data["worker"]
     assert isinstance(source, SharedSegments)
     assert list(source.futures) == list(rows.values())
     assert [column.in_batch.row_shape for column in source.schema] == [(2,), (3,)]

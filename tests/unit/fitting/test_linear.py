@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -11,13 +12,23 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import dask_train as dt
+from dask_train.data.columns import Column, Columns
 from dask_train.errors import CheckpointError
 from dask_train.linear_model import ElasticNet, LogisticRegression, PoissonRegressor, Ridge
+from dask_train.shared_data.segments import SharedSegments
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 3))
 Y = (X[:, 0] + RANDOM.logistic(size=200) > 0).astype(int)
 FRAME = pd.DataFrame(X, columns=list("abc")).assign(y=Y, w=RANDOM.integers(1, 3, 200))
+# A published data set of one column.
+FEATURES_ALONE = SimpleNamespace(
+    segments=SharedSegments(
+        schema=Columns(columns=(Column(dtype="<f8", row_shape=(3,)),), is_tuple=False),
+        lengths=np.array([10]),
+        futures=(),
+    )
+)
 
 
 def model(**settings):
@@ -107,6 +118,8 @@ def test_columns_of_a_frame_are_named(tmp_path):
         ({"stop": "los < 1"}, r"scores are loss. Did you mean 'loss'\?"),
         ({"stop": "val_loss < 1"}, "val_loss, which nothing computes"),
         ({"y": None}, "needs targets"),
+        ({"x": FEATURES_ALONE, "y": None}, "takes a matrix of numbers and a column of targets"),
+        ({"x": FEATURES_ALONE}, "has inputs, targets and weights together"),
         ({"label": "y"}, "x is a ndarray, not a frame"),
         ({"x": FRAME, "label": "y"}, "Targets are given twice"),
         ({"x": FRAME, "y": None, "label": "z"}, "has no column 'z'"),

@@ -10,9 +10,9 @@ import pytest
 from sklearn.metrics import log_loss
 
 from dask_train import linear_model
-from dask_train.fitting.data import fit_data
 from dask_train.fitting.linear import LINEAR_MODELS
 from dask_train.fitting.model_kind import TrialRows
+from dask_train.inputs.making import input_data
 from dask_train.role.time_spent import TimeSpent
 
 RANDOM = np.random.default_rng(0)
@@ -51,9 +51,9 @@ class Session:
 
 
 def trial(model, rows, validation):
-    data = fit_data("data", *rows, *[None] * (3 - len(rows)))
+    data = input_data("data", *rows, *[None] * (3 - len(rows)))
     lacks = [None] * (3 - len(validation or ()))
-    validated = None if validation is None else fit_data("validation_data", *validation, *lacks)
+    validated = None if validation is None else input_data("validation_data", *validation, *lacks)
     of_all = TrialRows(data=data, validation=validated, workers=1, labels=lambda: np.unique(rows[1]))
     return LINEAR_MODELS.trial(model, LINEAR_MODELS.settings(), of_all)
 
@@ -106,14 +106,14 @@ def test_a_fit_that_is_stopped_has_no_score():
 
 def test_names_of_frames_are_those_of_the_model():
     frame = pd.DataFrame(X, columns=["one", "two", "three"])
-    data = fit_data("data", frame.assign(y=NUMBERS), None, None, label="y")
+    data = input_data("data", frame.assign(y=NUMBERS), None, None, label="y")
     of_all = TrialRows(data=data, validation=data, workers=1)
     spec = LINEAR_MODELS.trial(linear_model.Ridge(), LINEAR_MODELS.settings(), of_all)
     outcome = spec.work(Session((X, NUMBERS), (X, NUMBERS)))
     best = spec.model(outcome.header)
     assert best.feature_names_in_.tolist() == ["one", "two", "three"]
     np.testing.assert_allclose(best.predict(frame), linear_model.Ridge().fit(X, NUMBERS).predict(X))
-    data = fit_data("data", X, pd.Series(NUMBERS, name="y"), None)  # a schema of the targets alone
+    data = input_data("data", X, pd.Series(NUMBERS, name="y"), None)  # a schema of the targets alone
     spec = LINEAR_MODELS.trial(linear_model.Ridge(), None, TrialRows(data=data, validation=data, workers=1))
     best = spec.model(spec.work(Session((X, NUMBERS), (X, NUMBERS))).header)
     assert not hasattr(best, "feature_names_in_")

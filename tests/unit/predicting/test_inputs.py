@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from dask_train.data.columns import TEXT
-from dask_train.predicting.inputs import Inputs, inputs_of
+from dask_train.inputs.data import InputData
+from dask_train.predicting.inputs import rows_to_predict
 
 FRAME = pd.DataFrame({"a": [1, 2, 3], "b": [0.5, 1.5, 2.5], "t": ["x", "y", "z"]}, index=[7, 5, 6])
 
@@ -22,11 +23,11 @@ def never(block: np.ndarray) -> np.ndarray:
     return block
 
 
-def inputs(x: Any, *, features: Any = None, as_frames: bool = False, takes_text: bool = False) -> Inputs:
-    return inputs_of("x", x, features=features, as_frames=as_frames, takes_text=takes_text)
+def inputs(x: Any, *, features: Any = None, as_frames: bool = False, takes_text: bool = False) -> InputData:
+    return rows_to_predict("x", x, features=features, schema=None, as_frames=as_frames, takes_text=takes_text)
 
 
-def kinds(found: Inputs) -> list[tuple[str, tuple[int, ...]]]:
+def kinds(found: InputData) -> list[tuple[str, tuple[int, ...]]]:
     return [(column.dtype, column.row_shape) for column in found.columns]
 
 
@@ -37,7 +38,7 @@ def test_arrays_keep_their_structure_and_rows_are_made_whole():
     assert kinds(found) == [("<f4", (4,)), ("<f8", (2,)), ("<i8", ())]
     assert [array.chunks[0] for array in found.arrays] == [(3, 3, 3, 1)] * 3
     assert found.arrays[0].chunks[1] == (4,)
-    assert (found.frame, found.plan) == (None, None)
+    assert (found.frame, found.reads) == (None, None)
 
 
 def test_a_column_may_be_named_as_what_a_data_set_has():
@@ -74,8 +75,8 @@ def test_arrays_of_text_are_taken_where_the_model_takes_them():
 def test_columns_of_a_frame_become_one_matrix_in_the_order_that_was_asked_for():
     found = inputs(FRAME, features=["b", "a"])
     assert kinds(found) == [("<f8", (2,))]
-    assert [column["name"] for column in found.plan[0]["columns"]] == ["b", "a"]
-    assert len(found.plan) == 1
+    assert [column["name"] for column in found.reads[0]["columns"]] == ["b", "a"]
+    assert len(found.reads) == 1
     assert isinstance(found.frame, dd.DataFrame)
     assert found.frame.divisions[0] is None or found.frame.npartitions == 1
     assert found.frame.compute().index.tolist() == [7, 5, 6], "rows stay in their order"
@@ -99,6 +100,6 @@ def test_an_estimators_frame_stays_one_with_the_columns_that_it_needs():
     whole, some, one = (inputs(frame, features=features, as_frames=True) for features in (None, ["t", "a"], "b"))
     assert (list(whole.frame.columns), list(some.frame.columns)) == (["a", "b", "t"], ["t", "a"])
     assert one.frame.name == "b"
-    assert {(each.plan, each.columns.columns, each.arrays) for each in (whole, some, one)} == {(None, (), ())}
+    assert {(each.reads, each.columns.columns, each.arrays) for each in (whole, some, one)} == {(None, (), ())}
     with pytest.raises(TypeError, match="is for models of several inputs; name one column, or a list of them"):
         inputs(frame, features={"x": "a"}, as_frames=True)

@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from dask_train.predicting.inputs import inputs_of
+from dask_train.predicting.inputs import rows_to_predict
 from dask_train.predicting.model import Predictor, predictor
 
 X = np.arange(12.0).reshape(6, 2)
@@ -28,7 +28,7 @@ def of(model: Any, *, method: str | None = None, meta: Any = None, compiled: boo
 
 
 def outputs(made: Predictor, x: Any = X, verb: str = "predict") -> Any:
-    asked = made.call(verb, inputs_of("x", x, features=None, as_frames=made.takes_frames), 32)
+    asked = made.call(verb, rows_to_predict("x", x, features=None, schema=None, as_frames=made.takes_frames), 32)
     return asked.places, [(column.dtype, column.row_shape) for column in asked.outputs]
 
 

@@ -12,6 +12,7 @@ from sklearn.linear_model import LinearRegression
 import dask_train as dt
 from dask_train.data.columns import Column, Columns
 from dask_train.predicting import over_partitions
+from dask_train.predicting.rows_to_score import lengths_of
 from dask_train.shared_data.segments import SharedSegments
 
 
@@ -29,10 +30,10 @@ def test_all_are_joined_in_order_some_at_a_time(count: int) -> None:
 
 def test_lengths_of_arrays_where_they_are_known() -> None:
     known = da.zeros((10, 2), chunks=((3, 7), 2))
-    assert over_partitions.lengths_of(known, 2) == [3, 7]
-    assert over_partitions.lengths_of(known, 1) is None, "it was cut otherwise"
-    assert over_partitions.lengths_of(known[known[:, 0] > 0], 2) is None
-    assert over_partitions.lengths_of(np.zeros((3, 2)), 1) is None
+    assert lengths_of(known, 2) == [3, 7]
+    assert lengths_of(known, 1) is None, "it was cut otherwise"
+    assert lengths_of(known[known[:, 0] > 0], 2) is None
+    assert lengths_of(np.zeros((3, 2)), 1) is None
 
 
 ROWS = np.random.default_rng(0).normal(size=(10, 4))

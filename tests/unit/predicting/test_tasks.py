@@ -124,8 +124,10 @@ def test_columns_of_text_are_taken_as_they_are():
         return np.ones(len(x))
 
     text = call(columns=(Column(dtype="|O", row_shape=()),))
-    frame_block(text, LIMITS, [{"text": "t"}], None, FRAME, function(length))
-    frame_block(text, LIMITS, [{"text": None}], None, FRAME["t"], function(length))
+    column = {"name": "t", "how": "text", "dtype": "|O", "categories": None}
+    reads = [{"piece": 0, "columns": [column], "matrix": None}]
+    frame_block(text, LIMITS, reads, None, FRAME, function(length))
+    frame_block(text, LIMITS, reads, None, FRAME["t"], function(length))
     assert [[str(value) if isinstance(value, str) else None for value in each] for each in seen] == [
         ["x", None, "z"]
     ] * 2

@@ -14,11 +14,11 @@ import torch
 import xgboost
 from sklearn.linear_model import Ridge
 
-from dask_train.fitting.data import fit_data
 from dask_train.fitting.kinds import searched_kinds_here
 from dask_train.fitting.model_kind import TrialRows
 from dask_train.fitting.torch_module.opened import Opened
 from dask_train.fitting.torch_module.values import plain
+from dask_train.inputs.making import input_data
 from dask_train.searching.checks import OtherKindError
 from dask_train.searching.tasks import TrialTasks
 
@@ -32,7 +32,7 @@ def model(_: Any = None) -> keras.Model:
 
 
 def tasks(build: Any, data: Any = None, validation: Any = None, workers: int = 1, **given: Any) -> TrialTasks:
-    data = data or fit_data("data", np.ones((8, 2)), np.ones((8, 1)), None)
+    data = data or input_data("data", np.ones((8, 2)), np.ones((8, 1)), None)
     return TrialTasks(
         build=build, rows=TrialRows(data=data, validation=validation, workers=workers), given={**GIVEN, **given}
     )
@@ -59,7 +59,7 @@ def test_what_build_tells_of_a_trial_counts_and_is_of_that_trial_alone():
 
 
 def test_a_validation_has_its_own_batches():
-    validation = fit_data("validation", np.ones((3, 2)), np.ones((3, 1)), None)
+    validation = input_data("validation", np.ones((3, 2)), np.ones((3, 1)), None)
     told = task(tasks(model, validation=validation, validation_batch_size=3))
     assert told.validation_batch_size == 3
     assert told.validation_columns == validation.columns
@@ -126,7 +126,7 @@ def trees(**params: Any) -> Any:
 
 
 def labelled(num_rows: int = 8) -> Any:
-    return fit_data("data", np.ones((num_rows, 2)), np.arange(num_rows) % 2, None)
+    return input_data("data", np.ones((num_rows, 2)), np.arange(num_rows) % 2, None)
 
 
 def test_trees_know_their_rounds_and_take_nothing_that_is_of_epochs():
@@ -169,7 +169,7 @@ def test_what_build_raises_is_raised():
 
 def test_rows_that_do_not_fit_the_model_are_refused_before_it_is_sent():
     with pytest.raises(ValueError, match="data"):
-        tasks(model, data=fit_data("data", np.ones((8, 3)), np.ones((8, 1)), None)).task("trial")
+        tasks(model, data=input_data("data", np.ones((8, 3)), np.ones((8, 1)), None)).task("trial")
 
 
 def test_trials_of_several_workers_are_refused_what_fit_is():

@@ -13,7 +13,7 @@ from distributed import Client
 import dask_train as dt
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.errors import DataError
-from dask_train.fitting.data import fit_data
+from dask_train.inputs.making import input_data
 from dask_train.shared_data import api
 from dask_train.shared_data.segments import segments_in
 
@@ -135,13 +135,15 @@ def test_categories_are_kept_with_the_codes_that_lie_in_shared_memory(names):
     dt.publish_dataset(frame, name="columns")
     dt.publish_dataset(frame, name="pair", features=["a", "kind"], label="b")
     dt.publish_dataset(dt.get_dataset("pair"), name="again")
-    found = fit_data("data", dt.get_dataset("again"), None, None)
+    found = input_data("data", dt.get_dataset("again"), None, None)
     assert found.schema == dt.FrameSchema.of(frame, ["a", "kind"], "b")
     inputs = {"k": "kind", "a": "a"}
-    assert fit_data("data", dt.get_dataset("columns"), None, None, features=inputs, label="b").schema.features == inputs
+    assert (
+        input_data("data", dt.get_dataset("columns"), None, None, features=inputs, label="b").schema.features == inputs
+    )
     with pytest.raises(ValueError, match=r"lies in shared memory as codes of 'u', 'v', 'w', and .*'w', 'v', 'u'"):
-        fit_data("data", dt.get_dataset("pair"), None, None, like=Conformer(dt.FrameSchema.of(turned, ["a", "kind"])))
-    assert fit_data("data", dt.get_dataset("pair").to_dask(), None, None).schema is None, "arrays mean their numbers"
+        input_data("data", dt.get_dataset("pair"), None, None, like=Conformer(dt.FrameSchema.of(turned, ["a", "kind"])))
+    assert input_data("data", dt.get_dataset("pair").to_dask(), None, None).schema is None, "arrays mean their numbers"
     with pytest.raises(ValueError, match="1 values of column 'kind' of data set 'torn' are missing"):
         dt.publish_dataset(frame.assign(kind=pd.Categorical(["u", None, "v"])), name="torn", label="b")
 

@@ -40,6 +40,11 @@ class Conformer:
         self._columns: list[FrameColumn] = []
         self._targets: list[FrameColumn] = []
 
+    @property
+    def knows_features(self) -> bool:
+        """Return whether the model knows which columns its features are, and in which order."""
+        return self._known.features is not None
+
     def ordered(self, what: str, x: Any) -> Any:
         """Return a frame with the columns of the model, where it was fitted with a matrix of them."""
         if not is_frame(x) or not isinstance(self._known.features, list):
@@ -64,6 +69,14 @@ class Conformer:
         like = partial(Conformer, self._known, learns=self._learns, coded=self._coded)
         task = partial(_conformed_part, like, what, features, left_out, targets)
         return [delayed(task, pure=False)(part) for part in parts], features
+
+    def columns(
+        self, what: str, columns: Mapping[Any, Any], features: Any, left_out: Sequence[Any], targets: Sequence[Any]
+    ) -> dict[Any, Any]:
+        """Return a dict of columns, of which features and targets are as the model knows them."""
+        names = list(names_in(features)) or [name for name in columns if name not in left_out]
+        columns = {name: self.inputs(what, each) if name in names else each for name, each in columns.items()}
+        return {name: self.targets(what, each) if name in targets else each for name, each in columns.items()}
 
     def inputs(self, what: str, value: Any) -> Any:
         """Return a frame or column of features as the model knows them; other values as they are."""
@@ -185,9 +198,7 @@ def _conformed_part(
     """Make the frame of one partition as the model knows it; a dict of columns, too."""
     made = like()
     if isinstance(part, Mapping):
-        names = list(names_in(features)) or [name for name in part if name not in left_out]
-        part = {name: made.inputs(what, value) if name in names else value for name, value in part.items()}
-        return {name: made.targets(what, value) if name in targets else value for name, value in part.items()}
+        return made.columns(what, part, features, left_out, targets)
     if not is_frame(part):
         return part
     part, _ = made.named(what, part, features, left_out)

@@ -11,7 +11,6 @@ from dask_train.checkpoint.best import AUTO, mode_by_name
 from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local
 from dask_train.collections.schema.conformer import Conformer
-from dask_train.fitting.data import check_some_rows, fit_data
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import of_run, of_trial
@@ -24,6 +23,8 @@ from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, tol
 from dask_train.fitting.torch_module.values import opened, set_state
 from dask_train.frameworks.torch.fitting import TorchFitFramework
 from dask_train.frameworks.torch.modules import unpickle_parts
+from dask_train.inputs.data import check_some_rows
+from dask_train.inputs.making import input_data
 from dask_train.report.progress import progress_of
 from dask_train.report.rows_progress import RowsDisplay
 from dask_train.training.launch import launch
@@ -154,7 +155,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     metrics = checks.named_metrics(settings.metrics)
     like = Conformer(schema_for(model, settings.schema), learns=False)
     columns: dict[str, Any] = {"features": settings.features, "label": settings.label}
-    data = fit_data("data", x, y, settings.sample_weight, **columns, like=like, trains=False)
+    data = input_data("data", x, y, settings.sample_weight, **columns, like=like, trains=False)
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, metrics, data, "The data", trains=False)
     check_some_rows("The data", source := data.source("data"))

@@ -15,7 +15,6 @@ import torch
 
 from dask_train.compat.torch import is_compiled_in_place, uncompiled
 from dask_train.errors import in_words
-from dask_train.fitting.data import FitData
 from dask_train.fitting.torch_module.losses import BatchLoss, name_of
 from dask_train.fitting.torch_module.metrics import ModuleMetrics, counts_by_itself
 from dask_train.fitting.torch_module.settings import STEP
@@ -25,6 +24,7 @@ from dask_train.fitting.torch_module.task import ModuleTraining
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept
 from dask_train.frameworks.torch.modules import device_of, pickle_parts, unpickle_parts
 from dask_train.frameworks.torch.shapes import is_of_shapes
+from dask_train.inputs.data import InputData
 
 # Of parameters, and of modules: what is called with gradients in the backward pass.
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -229,7 +229,7 @@ def check_together(module: torch.nn.Module, workers: int) -> None:
 
 
 def check_rows(
-    module: torch.nn.Module, loss: Any, metrics: Mapping[str, Any], data: FitData, what: str, *, trains: bool = True
+    module: torch.nn.Module, loss: Any, metrics: Mapping[str, Any], data: InputData, what: str, *, trains: bool = True
 ) -> None:
     """Check that rows of the data go through the module, its loss and its metrics: a few of them, or rows of ones.
 
@@ -287,9 +287,9 @@ def _copy_of(value: Any) -> Any:
         return value
 
 
-def _try(module: torch.nn.Module, loss: Any, counted: ModuleMetrics, *, data: FitData, trains: bool) -> None:
+def _try(module: torch.nn.Module, loss: Any, counted: ModuleMetrics, *, data: InputData, trains: bool) -> None:
     assert data.columns.are_known
-    here = data.rows_here() or [np.ones((2, *each.row_shape), each.dtype) for each in data.columns]
+    here = data.sample_rows() or [np.ones((2, *each.row_shape), each.dtype) for each in data.columns]
     module.eval()
     trial = ModuleSteps(module, loss, None)
     batch = trial.packed(data.columns, [torch.from_numpy(each) for each in here])

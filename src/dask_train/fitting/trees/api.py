@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from dask_train.data.columns import Columns
-from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import learnt_for
@@ -33,6 +32,7 @@ from dask_train.fitting.trees.settings import ROUNDS, TreesSettings
 from dask_train.fitting.trees.task import EvalSet, TreesTask
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.registry import find_framework
+from dask_train.inputs.data import InputData, check_some_rows
 from dask_train.training.settings import RunInputs
 
 # What each library calls the first set that it scores.
@@ -209,7 +209,7 @@ class Trees(ModelKind):
 
         return TrialSpec(work=TreesRole(task), model=taken)
 
-    def _eval_set(self, validation: FitData, of_data: Columns) -> EvalSet:
+    def _eval_set(self, validation: InputData, of_data: Columns) -> EvalSet:
         """Return the rows that each round is scored on."""
         columns = matrix_of("validation_data", validation)
         check_same_features("validation_data", columns, of_data)
@@ -222,7 +222,7 @@ def _schema_of(first: Any) -> Any:
 
 
 def _eval_sets(
-    given: GivenRows, told: Sequence[str], data: FitData, made: Callable[..., FitData]
+    given: GivenRows, told: Sequence[str], data: InputData, made: Callable[..., InputData]
 ) -> tuple[list[EvalSet], dict[str, Any]]:
     """Return the rows that are scored, as ``told`` calls them in errors, and those of them that are not trained on."""
     is_own = [is_same(each, given.rows) for each in given.evals]

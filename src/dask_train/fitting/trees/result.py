@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.result import FitResult
+from dask_train.fitting.result import FitResult, result_of, warn_not_fitted
 from dask_train.fitting.schemas import note_schema
 from dask_train.fitting.trees.task import EvalSet
-from dask_train.input_errors import warn_at_the_call
 from dask_train.report.account import MetricCurves
 from dask_train.trainers.common.outcome import Outcome
 
@@ -81,28 +80,25 @@ def grown(
 ) -> TreesResult:
     """Return the result of a run; where it was ended before its first rank could tell, the estimator stays as it is."""
     found: Outcome | None = result.results["worker"][0]
-    known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
     lines = [line for line in result.ledger.lines if line.role == "worker" and line.dataset == 0]
     rows = {line.rank: line for line in lines}
-    known["ledger"] = Ledger.of_lines(lines, lambda _: sum(line.trained for line in rows.values()))
+    ledger = Ledger.of_lines(lines, lambda _: sum(line.trained for line in rows.values()))
     if found is None:
-        warn_at_the_call(
-            f"{type(model).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its first "
-            "worker could return. Raise train.stop.timeout where a round takes longer, or resume from a checkpoint."
-        )
-        return TreesResult(model=model, history={}, epoch=[], schema=schema, **known)
+        warn_not_fitted(model, result, "round")
+        return result_of(TreesResult, result, None, model=model, schema=schema, ledger=ledger)
     fitted = found.header["estimator"]
     take_over(model, fitted)
     note_schema(model, schema)
     _take_states(callbacks, found.header["callbacks"])
-    return TreesResult(
+    return result_of(
+        TreesResult,
+        result,
+        found,
         model=model,
-        history=found.history,
-        epoch=found.epoch,
+        ledger=ledger,
         best_epoch=_best(fitted),
         schema=schema,
         eval_sets={each.prefix: "validation" if each.prefix == "val_" else each.name for each in evals if each.prefix},
-        **known,
     )
 
 

@@ -20,7 +20,8 @@ from dask_train.collections.schema.frame_schema import FrameSchema, names_in, st
 from dask_train.collections.source import Source
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import Columns, SourceColumn
-from dask_train.fitting.data import FitData, fit_data
+from dask_train.inputs.data import InputData
+from dask_train.inputs.making import input_data
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
 
@@ -41,7 +42,7 @@ def tree_data(
     label: Any = None,
     workers: int | None = 1,
     known: FrameSchema | None = None,
-) -> FitData:
+) -> InputData:
     """Features, targets and what else goes with rows as one data set; nothing of a collection is computed.
 
     Parameters
@@ -118,7 +119,7 @@ def _check_named(what: str, x: Any, y: Any, others: Mapping[str, Any], label: An
         raise ValueError(f"{what}: {odd[0]} is one of a frame's columns here; name it.")
 
 
-def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers: int | None) -> FitData:
+def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers: int | None) -> InputData:
     form = open_form(what, value, picks)
     frame = form["values"][0]
     if not any(map(dask.is_dask_collection, form["values"])) and not isinstance(frame, list):
@@ -151,12 +152,12 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
         meta = meta_of(frame)
         origins = tuple(SourceColumn(name=each["name"], dtype=meta[each["name"]].dtype) for each in columns)
         known = known.with_origins({known.features: origins})
-    return FitData(value=value, columns=known, made=source)
+    return InputData(value=value, columns=known, opened=source)
 
 
 def _known(what: str, source: Source | SharedSegments, columns: Columns) -> Columns:
     """Return the columns with what rows are, of which features have to be a matrix."""
-    rows = source.columns if isinstance(source, Source) else source.schema.columns
+    rows = source.columns
     shape = None if rows is None else rows[columns.features].row_shape
     if rows is None or shape is None or len(shape) != 1:
         told = "are not known before they are computed" if shape is None else f"have the shape {shape}"
@@ -164,13 +165,13 @@ def _known(what: str, source: Source | SharedSegments, columns: Columns) -> Colu
     return columns.with_rows(rows)
 
 
-def _published(what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any) -> FitData:
+def _published(what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any) -> InputData:
     if odd := [name for name in others if name != "sample_weight"]:
         raise ValueError(f"{what}: a published data set has no {odd[0]}. Pass the collections themselves.")
     like = Conformer(None, coded=False)
-    data = fit_data(what, x, y, others.get("sample_weight"), features=features, label=label, like=like)
+    data = input_data(what, x, y, others.get("sample_weight"), features=features, label=label, like=like)
     places = [place for place in data.columns.places().values() if place is not None]
     if data.columns.labels is None or not all(isinstance(place, int) for place in places):
         raise ValueError(f"{what}: publish it as a matrix of features and a column of targets: (X, y).")
     source = data.source(what)
-    return FitData(value=x, columns=_known(what, source, data.columns), made=source)
+    return InputData(value=x, columns=_known(what, source, data.columns), opened=source)

@@ -6,10 +6,10 @@ from typing import Any
 
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.data.columns import Columns, SourceColumn
-from dask_train.fitting.data import FitData
+from dask_train.inputs.data import InputData
 
 
-def matrix_of(what: str, data: FitData) -> Columns:
+def matrix_of(what: str, data: InputData) -> Columns:
     """Return the columns of rows in shared memory as estimators of trees take them, with names and categories.
 
     Raises

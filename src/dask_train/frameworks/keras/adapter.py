@@ -7,8 +7,7 @@ import os
 from dask_train.errors import LaunchError
 from dask_train.frameworks.base import Framework, RoleInfo
 from dask_train.frameworks.fitting import FitFramework
-from dask_train.frameworks.keras.environment import backend_environment
-from dask_train.frameworks.keras.imports import keras_imports
+from dask_train.frameworks.keras.environment import backend_environment, keras_imports
 
 
 class KerasFramework(FitFramework):

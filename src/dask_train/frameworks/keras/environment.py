@@ -1,6 +1,16 @@
-"""What processes with Keras are started with: variables that are read by imports, before settings are applied."""
+"""What processes with Keras are started with: what they import, and variables that imports read.
+
+Those of ``fit``, of predictions and of a search import the same, so that they share it.
+"""
 
 from __future__ import annotations
+
+# Of ours, what these processes use once they have Keras.
+_OURS = (
+    "dask_train.predicting.server.process",
+    "dask_train.predicting.server.keras_model",
+    "dask_train.fitting.roles.worker",
+)
 
 
 def backend_environment(backend: str) -> dict[str, str]:
@@ -19,3 +29,8 @@ def backend_environment(backend: str) -> dict[str, str]:
     if backend == "jax":
         found["JAX_CPU_ENABLE_ASYNC_DISPATCH"] = "0"  # computations that call back can hang with it (jax#25861)
     return found
+
+
+def keras_imports(backend: str) -> tuple[str, ...]:
+    """Modules in the order in which they are imported, for a backend by Keras' name."""
+    return (backend, "keras", *_OURS)

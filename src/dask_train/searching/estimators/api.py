@@ -12,8 +12,8 @@ from typing import Any
 from sklearn.model_selection import ParameterGrid
 
 from dask_train.arguments import takes
-from dask_train.fitting.data import FitData
 from dask_train.fitting.spec import VALIDATION
+from dask_train.inputs.data import InputData
 from dask_train.report.search_progress import SearchDisplay
 from dask_train.searching.checks import check_study
 from dask_train.searching.estimators.data import estimator_data, folds_of
@@ -175,12 +175,12 @@ def _run_of(given: Mapping[str, Any]) -> RunSettings:
     return run
 
 
-def _rows_of(x: Any, y: Any, settings: EstimatorSettings) -> FitData:
+def _rows_of(x: Any, y: Any, settings: EstimatorSettings) -> InputData:
     weights, groups = settings.sample_weight, settings.groups
     return estimator_data(DATA, x, y, settings.features, settings.label, sample_weight=weights, groups=groups)
 
 
-def _validation(data: FitData, settings: TrialsSettings) -> FitData:
+def _validation(data: InputData, settings: TrialsSettings) -> InputData:
     """Return rows that all trials are scored on.
 
     A frame with the columns that they are fitted on, and that of weights.

@@ -11,11 +11,11 @@ import numpy as np
 from dask_train.collections.ids import exact_ids
 from dask_train.collections.partition.form import is_frame, is_name, picks_of, resolved
 from dask_train.collections.schema.conformer import Conformer
-from dask_train.collections.schema.conforming import conformed
-from dask_train.collections.schema.frame_schema import FrameSchema, schema_of
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import UNKNOWN, Column, Columns, SourceColumn
-from dask_train.fitting.data import FitData, fit_data
+from dask_train.inputs.data import InputData
+from dask_train.inputs.making import input_data
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.missing_text import marked
 from dask_train.searching.estimators.rows import decoded
@@ -35,7 +35,7 @@ def estimator_data(
     sample_weight: Any = None,
     groups: Any = None,
     known: FrameSchema | None = None,
-) -> FitData:
+) -> InputData:
     """Return features and what goes with them; a frame stays one, with its names and types.
 
     Parameters
@@ -64,7 +64,7 @@ def estimator_data(
             raise ValueError(f"{name} of {what} has {each.ndim} dimensions; it has one, a value for each row.")
     _check_known("y", y)
     rows = {column: marked(what, each) for column, each in x.items()} if isinstance(x, dict) else x
-    data = fit_data(what, rows, y, weight, like=Conformer(None, coded=False))
+    data = input_data(what, rows, y, weight, like=Conformer(None, coded=False))
     if not isinstance(x, dict) and not isinstance(data.columns.features, int):
         raise TypeError(f"{what}: an estimator takes one array or frame of features, not several arrays.")
     columns = data.columns
@@ -92,18 +92,15 @@ def _columns_of(
             raise ValueError(f"{argument}={name!r} names a column of a frame, and x is none. Pass an array.")
         return x, {}, None
     picks_of(what, features, named.get("label"))  # refuses a label among the features
-    names = list(x.columns)
-    resolved(what, names, [[name] for name in named.values()])
-    left = [name for name in names if name not in named.values()]
-    chosen = left if features is None else [features] if is_name(features) else list(features)
-    resolved(what, names, [chosen])
-    schema = known or schema_of(what, x, chosen, ())
-    if known is not None:
-        x = conformed(what, x, [(column.name, column) for column in known.columns], coded=False)
+    wanted = None if features is None else [features] if is_name(features) else list(features)
+    resolved(what, list(x.columns), [wanted, *named.values()])
+    like = Conformer(known, coded=False)
+    x, chosen = like.named(what, x, wanted, list(named.values()))
+    schema = like.schema(chosen)
     return {name: x[name] for name in chosen}, {argument: x[name] for argument, name in named.items()}, schema
 
 
-def _with_groups(what: str, data: FitData, groups: Any) -> FitData:
+def _with_groups(what: str, data: InputData, groups: Any) -> InputData:
     """Add the groups as a column, so that they are of the very rows, in whatever order a collection comes."""
     if not isinstance(data.value, tuple):
         raise ValueError(
@@ -113,7 +110,7 @@ def _with_groups(what: str, data: FitData, groups: Any) -> FitData:
     _check_known("groups", groups)
     column = Column(dtype=UNKNOWN, row_shape=(), origins=_origin(groups))
     columns = replace(data.columns, columns=(*data.columns, column), groups=len(data.columns))
-    return replace(data, value=(*data.value, exact_ids(what, groups)), columns=columns, made=None)
+    return replace(data, value=(*data.value, exact_ids(what, groups)), columns=columns, opened=None)
 
 
 def _plain(given: Any) -> Any:

@@ -9,8 +9,8 @@ from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_
 
 from dask_train.errors import DataError
 from dask_train.fitting.checks import check_weights
-from dask_train.fitting.data import fit_data
 from dask_train.fitting.roles.steps import check_class_numbers, weights_of
+from dask_train.inputs.making import input_data
 
 SIGNS = np.array([-1, 1, 1, -1, 0])
 
@@ -47,7 +47,7 @@ SIGNS = np.array([-1, 1, 1, -1, 0])
     ids=str,
 )
 def test_class_weights_are_those_of_keras(y, class_weight):
-    checked = check_weights(class_weight, None, fit_data("data", np.zeros((len(y), 2)), y, None))
+    checked = check_weights(class_weight, None, input_data("data", np.zeros((len(y), 2)), y, None))
     found = weights_of(keras.ops.convert_to_tensor(y), checked)
     np.testing.assert_array_equal(found, class_weight_to_sample_weights(y, class_weight))
     assert found.dtype == keras.config.floatx()

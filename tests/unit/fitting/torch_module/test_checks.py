@@ -15,8 +15,8 @@ import torchmetrics
 from torch.optim import lr_scheduler
 
 import dask_train as dt
-from dask_train.fitting.data import fit_data
 from dask_train.fitting.torch_module.checks import check_module, check_rows
+from dask_train.inputs.making import input_data
 
 X, Y = np.zeros((20, 4)), np.zeros(20, np.int64)
 CLASSES = torch.nn.CrossEntropyLoss()
@@ -201,7 +201,7 @@ def test_what_only_values_refuse_is_left_to_the_workers(loss, y, metrics, is_her
     x = np.ones((20, 4))
     if not is_here:
         x, y = da.from_array(x, chunks=10), da.from_array(y, chunks=10)
-    module, data = net(), fit_data("data", x, y, None)
+    module, data = net(), input_data("data", x, y, None)
     before = {name: one.clone() for name, one in module.state_dict().items()}
     check_rows(module, loss, metrics, data, "The data")
     assert all(torch.equal(one, before[name]) for name, one in module.state_dict().items())
@@ -209,7 +209,9 @@ def test_what_only_values_refuse_is_left_to_the_workers(loss, y, metrics, is_her
 
 def test_rows_of_arrays_are_those_that_are_tried():
     seen = []
-    check_rows(net(), CLASSES, {"noted": lambda out, y: seen.extend(y.tolist())}, fit_data("data", X, Y + 2, None), "")
+    check_rows(
+        net(), CLASSES, {"noted": lambda out, y: seen.extend(y.tolist())}, input_data("data", X, Y + 2, None), ""
+    )
     assert set(seen) == {2}
 
 

@@ -9,17 +9,17 @@ import pytest
 import xgboost
 from alone import FRAME, LABELS, Alone, X, cut
 
-from dask_train.fitting.data import fit_data
 from dask_train.fitting.model_kind import TrialRows
 from dask_train.fitting.trees.lightgbm_api import LIGHTGBM
 from dask_train.fitting.trees.xgboost_api import XGBOOST
+from dask_train.inputs.making import input_data
 
 VALIDATION = X[:200, :3], LABELS[:200]
 
 
 def rows(x=None, y=None, *, workers=1, validation=VALIDATION, **of_frame):
-    data = fit_data("data", X[:, :3] if x is None else x, LABELS if y is None and x is None else y, None, **of_frame)
-    validation = None if validation is None else fit_data("validation_data", *validation, None)
+    data = input_data("data", X[:, :3] if x is None else x, LABELS if y is None and x is None else y, None, **of_frame)
+    validation = None if validation is None else input_data("validation_data", *validation, None)
     return TrialRows(data=data, validation=validation, workers=workers)
 
 
@@ -46,7 +46,7 @@ def test_the_model_of_an_earlier_round_is_that_of_a_fit_of_fewer_rounds(made):
 def test_names_and_categories_of_frames_go_to_the_library():
     frame = FRAME.assign(label=LABELS, kind=FRAME["kind"].fillna("z"))
     of = rows(frame, label="label", validation=None)
-    known = fit_data("validation_data", frame, None, None, label="label")
+    known = input_data("validation_data", frame, None, None, label="label")
     task = trial(xgboost.XGBClassifier(enable_categorical=True), TrialRows(data=of.data, validation=known, workers=1))
     matrix = task.work.task.columns.matrix
     assert matrix.names == ("a", "b", "c", "kind")
