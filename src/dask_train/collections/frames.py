@@ -55,7 +55,7 @@ def frame_source(what: str, form: PartitionForm) -> Source:
     """
     values = form["values"]
     if len(values) > 1:
-        _check_one_origin(what, values)
+        check_one_origin(what, values)
     plan = make_plan(what, {**form, "values": list(map(meta_of, values))})
     if form["picks"] is not None:
         needed = list(dict.fromkeys(column["name"] for one in plan["reads"] for column in one["columns"] or ()))
@@ -75,15 +75,6 @@ def is_dask_frame(value: Any) -> bool:
     """Return whether a value is a frame or a column of Dask; those who use only arrays need no pandas for it."""
     comes_from = any(kind.__module__.startswith("dask.dataframe") for kind in type(value).__mro__)
     return comes_from and has_meta(value) and hasattr(meta_of(value), "iloc")
-
-
-def belong_together(frames: Sequence[Any]) -> bool:
-    """Return whether frames and columns surely have the same rows in each partition, by their index."""
-    try:
-        _check_one_origin("data", frames)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def in_own_order(frame: Any, names: Sequence[Any]) -> Any:
@@ -119,7 +110,7 @@ def delayed_pieces(what: str, frames: Sequence[Any]) -> list[Any]:
     TypeError, ValueError
         They were not.
     """
-    _check_one_origin(what, frames)
+    check_one_origin(what, frames)
     return list(_together(frames, None).to_delayed())
 
 
@@ -144,8 +135,14 @@ def arrays_of_parts(parts: Sequence[Any], columns: Sequence[Column]) -> list[Any
     ]
 
 
-def _check_one_origin(what: str, values: Sequence[Any]) -> None:
-    """Refuse what does not surely have the same rows in each partition."""
+def check_one_origin(what: str, values: Sequence[Any]) -> None:
+    """Check that frames and columns surely have the same rows in each partition.
+
+    Raises
+    ------
+    TypeError, ValueError
+        They may not.
+    """
     import dask.dataframe as dd
 
     change = (

@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 from dask_train.cluster import submitted
 from dask_train.cluster.clients import client_or_none
 from dask_train.collections.blocks import delayed_blocks
-from dask_train.collections.frames import belong_together
+from dask_train.collections.frames import check_one_origin
 from dask_train.errors import DataError
 from dask_train.linear_model.collections import (
     as_array,
@@ -98,10 +98,13 @@ def together(named: Mapping[str, Any], compute: Compute) -> tuple[Any, ...]:
     Raises
     ------
     ValueError
-        They have different numbers of rows.
+        They have different numbers of rows, or two are frames that were not cut from one.
     """
     columns = [_with_values(each) for each in named.values()]
-    if all(map(_is_dask_frame, columns)) and belong_together(columns):
+    frames = [each for each in columns if _is_dask_frame(each)]
+    if len(frames) > 1:
+        check_one_origin("The data", frames)  # by position, rows of one would be paired with others of the other
+    if len(frames) == len(columns):
         return tuple(columns)
     if issparse(meta_from_array(columns[0])):
         arrays = _persisted(columns)

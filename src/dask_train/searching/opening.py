@@ -68,6 +68,8 @@ def open_study(
             load_if_exists=study_name is not None,
         )
     _check_direction(study, direction or "maximize", "Pass another study_name, or its direction.")
+    if sampler is None and (num_before := len(study.trials)):  # else it would draw the first trials once more
+        study.sampler = optuna.samplers.TPESampler(seed=(seed + num_before) % 2**32)
     return study
 
 

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 BEST = "best_"
 
 
+# Attributes of scikit-learn's searches, and those that results of searches have in their place.
+_OF_SCIKIT_LEARN = {
+    "best_params_": ("best_params",),
+    "best_score_": ("best_value",),
+    "best_estimator_": ("best_estimator", "best_model"),
+    "best_estimator": ("best_model",),
+}
+
+
 class SearchFound(Shown):
     """What any search has found: a best model, which can be saved with its schema."""
 
@@ -65,8 +74,11 @@ class SearchFound(Shown):
     if not TYPE_CHECKING:  # where it would hide other names that there are not
 
         def __getattr__(self, name: str) -> Any:
-            """Name the attributes that results of single runs have."""
+            """Name what stands for attributes of single runs' results, and of searches of scikit-learn."""
             hint = ""
+            if name in _OF_SCIKIT_LEARN:
+                known = next(each for each in _OF_SCIKIT_LEARN[name] if hasattr(type(self), each))
+                hint = f": use {known!r}"
             if name in ("scores", "ledger", "notices", "attempts", "stop_reason", "run_id", "report"):
                 hint = ": a search has a run for each trial. See trials_dataframe(), and pass log= to keep their scores"
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}.", name=name, obj=self)

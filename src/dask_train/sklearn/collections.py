@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from dask_train.cluster.submitted import computed
 from dask_train.collections.blocks import check_unmasked
-from dask_train.collections.frames import arrays_of_parts, belong_together
+from dask_train.collections.frames import arrays_of_parts, check_one_origin
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.shared import decoded, origin_of
 from dask_train.collections.source import Source
@@ -98,7 +98,10 @@ def rows_together(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
     Dask would make an array of each by itself, and compute the partitions of the whole frame for each.
     """
     given = [each for each in (X, y, weight) if each is not None]
-    if not all(is_dask(each) and hasattr(each, "to_dask_array") for each in given) or not belong_together(given):
+    frames = [each for each in given if is_dask(each) and hasattr(each, "to_dask_array")]
+    if len(frames) > 1:
+        check_one_origin("The data", frames)
+    if len(frames) < len(given):
         return X, y, weight
     _check_alike(X)
     source = as_source("the data", tuple(plain_dtypes(each) for each in given))

@@ -112,3 +112,20 @@ def test_coefficients_of_other_categories_go_where_a_later_fit_fails():
     with pytest.raises(NotFittedError):
         model.predict(frame)
     np.testing.assert_allclose(model.fit(other, BINARY).coef_[0, ::-1], model.fit(frame, BINARY).coef_[0], rtol=1e-3)
+
+
+def test_frames_whose_rows_may_not_belong_together_are_refused():
+    """By position, as arrays go together, ages would meet the targets of other people."""
+    frame = dd.from_pandas(
+        pd.DataFrame({"a": RANDOM.permutation(60), "b": np.arange(60.0), "y": SIGNAL[:60]}), npartitions=3
+    )
+    ordered = frame.sort_values("a")
+    for given in (
+        {"X": ordered[["a", "b"]], "y": frame["y"]},
+        {"X": frame[["a", "b"]], "y": frame["y"], "sample_weight": ordered["b"]},
+    ):
+        with pytest.raises(ValueError, match=r"not cut from one frame.*their rows may not belong together"):
+            ours.Ridge().fit(**given)
+    model = ours.Ridge().fit(ordered[["a", "b"]], ordered["y"])
+    with pytest.raises(ValueError, match="not cut from one frame"):
+        model.score(ordered[["a", "b"]], frame["y"])

@@ -52,6 +52,13 @@ def test_values_by_trial_are_its_history_and_are_drawn():
         AttributeError, match=r"SearchResult has no attribute 'ledger': a search has a run for each tri"
     ):
         it.ledger  # noqa: B018
+    for theirs, ours in (
+        ("best_params_", "best_params"),
+        ("best_score_", "best_value"),
+        ("best_estimator", "best_model"),
+    ):
+        with pytest.raises(AttributeError, match=f"has no attribute '{theirs}': use '{ours}'"):
+            getattr(it, theirs)
     assert not hasattr(it, "anything")
 
 

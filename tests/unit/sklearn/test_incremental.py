@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -162,3 +163,10 @@ def test_numbers_are_looked_at_before_anything_starts(settings, told, monkeypatc
     monkeypatch.setattr(incremental, "train", None)
     with pytest.raises(ValueError, match=f"{told}; it is a whole number of at least 1"):
         Incremental(SGDClassifier(), **settings).fit(X, LABELS)
+
+
+def test_frames_whose_rows_may_not_belong_together_are_refused():
+    table = pd.DataFrame(X, columns=list(map(str, range(X.shape[1])))).assign(y=LABELS)
+    frame = dd.from_pandas(table, npartitions=3)
+    with pytest.raises(ValueError, match=r"not cut from one frame.*their rows may not belong together"):
+        Incremental(GaussianNB()).fit(frame.sort_values("0").drop(columns="y"), frame["y"])

@@ -264,21 +264,27 @@ class GridStudy(Study):
         self.table = results_table(self._candidates, self._scores, self.num_splits, self.scorer_names)
         errors = [(key, score.error) for key, score in sorted(self._scores.items()) if score.error]
         if len(errors) == len(self._scores):
-            what, _, trace = errors[0][1].partition("\n")
-            failed = RoleFailedError(f"All {len(errors)} fits have failed. Candidate 0 on fold 0: {what}")
-            failed.add_note(trace.rstrip())
-            raise failed
+            raise self._failed(f"All {len(errors)} fits have failed, or could not be scored.", errors)
         if self.refit is None:
             return
         self.best_index = int(self.table[f"rank_test_{self.refit}"].argmin())
         if not math.isfinite(self.table[f"mean_test_{self.refit}"][self.best_index]):
-            raise RoleFailedError(
-                f"No candidate has a score {self.refit!r} on every fold: each failed on some, or its score is NaN."
-            )
+            why = f"No candidate has a score {self.refit!r} on every fold: each failed on some, or its score is NaN."
+            raise self._failed(why, errors)
         if self._kept is not None and self._kept.best_model is not None:
             self._take_best(self._kept.best_model)
         else:
             self._units.append((Refit(estimator=self._estimator, params=self._candidates[self.best_index]), False))
+
+    def _failed(self, what: str, errors: Sequence[tuple[tuple[int, int], str]]) -> RoleFailedError:
+        """Return an error with the first one of fits, if there are any."""
+        if not errors:
+            return RoleFailedError(what)
+        (candidate, fold), first = errors[0]
+        why, _, trace = first.partition("\n")
+        failed = RoleFailedError(f"{what} Candidate {candidate} on fold {fold}: {why}")
+        failed.add_note(trace.rstrip())
+        return failed
 
     def _log_begun(self, log: SearchLog, unit: Candidates) -> None:
         for number, params in unit.params.items():

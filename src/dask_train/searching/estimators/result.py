@@ -62,6 +62,11 @@ class GridResult(SearchFound):
                 "Which candidate is the best one is not known: there are several scores.",
                 change=f"Pass refit= one of {', '.join(self.scorer_names)}.",
             )
+        if not self._knows_best:
+            raise DaskTrainError(
+                "Which candidate is the best one is not known: none has a score on each fold yet.",
+                change="Let the search end, or resume it.",
+            )
         return int(self.cv_results_[f"rank_test_{self.scorer_names[0]}"].argmin())
 
     @property
@@ -92,7 +97,9 @@ class GridResult(SearchFound):
             It was not fitted: ``refit=False``.
         """
         if self._estimator is None:
-            raise DaskTrainError("The best candidate was not fitted on all rows.", change="Pass refit=True.")
+            raise DaskTrainError(
+                "The best candidate was not fitted on all rows.", change="Pass refit=True, and let the search end."
+            )
         note_schema(self._estimator, self.schema)
         return self._estimator
 
@@ -136,4 +143,6 @@ class GridResult(SearchFound):
 
     @property
     def _knows_best(self) -> bool:
-        return self._index is not None or len(self.scorer_names) == 1
+        if self._index is not None or len(self.scorer_names) > 1:
+            return self._index is not None
+        return bool(np.isfinite(self.cv_results_[f"mean_test_{self.scorer_names[0]}"]).any())

@@ -27,7 +27,7 @@ from sklearn.model_selection import (
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from dask_train.data.columns import Columns, SourceColumn
@@ -242,6 +242,15 @@ def test_fits_that_fail_have_no_score_and_all_of_them_are_an_error():
         work.warn()
     with pytest.raises(RoleFailedError, match="All 3 fits have failed"):
         searched(pipe, {"logisticregression__C": [-1.0]}, 3)
+    on_one_fold = make_pipeline(OneHotEncoder(), LogisticRegression())
+    rare = np.zeros((len(X), 1))
+    rare[0] = 1.0
+    scoring = Scoring(scorers={"score": check_scoring(on_one_fold)}, of_last_step=True)
+    work = GridStudy(on_one_fold, [{}], Folds(3, len(X), (1,), Y, None).of(on_one_fold), scoring, "score")
+    with pytest.raises(
+        RoleFailedError, match=r"No candidate has a score 'score' .* Candidate 0 on fold 0: .*nknown cat"
+    ):
+        through(work, rare, Y)
     _, unfitted = searched(pipe, params, 3, refit=None)
     assert unfitted.best_index in (0, 2)
     with pytest.raises(DaskTrainError, match="was not fitted on all rows"):

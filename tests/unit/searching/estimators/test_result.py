@@ -51,6 +51,19 @@ def test_of_one_score_the_best_is_known_though_it_was_not_fitted():
         _ = it.best_estimator
 
 
+def test_without_a_score_on_each_fold_none_is_the_best_one():
+    work = SimpleNamespace(num_fits=1, refit_s=0.0, best_index=None, best=None, scorer_names=["r2"], num_splits=2)
+    scores = {(number, fold): FoldScore(candidate=number, error="ended") for number in range(3) for fold in range(2)}
+    work.table, work.refit, work.schema = results_table(PARAMS, scores, 2, ["r2"]), "r2", None
+    it = GridResult(work)  # type: ignore[arg-type]
+    for name in ("best_index", "best_params", "best_value"):
+        with pytest.raises(DaskTrainError, match=r"none has a score on each fold yet.*Let the search end, or resume"):
+            getattr(it, name)
+    assert "best value" not in repr(it)
+    with pytest.raises(AttributeError, match="has no attribute 'best_estimator_': use 'best_estimator'"):
+        _ = it.best_estimator_
+
+
 def test_of_several_scores_none_is_chosen_for_the_user():
     it = found("r2", "mae")
     for name in ("best_index", "best_params", "best_value"):

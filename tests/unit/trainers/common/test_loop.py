@@ -12,6 +12,7 @@ from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.errors import CheckpointError
 from dask_train.role.time_spent import TimeSpent
+from dask_train.run.stopping import Patience
 from dask_train.trainers.common import loop as loop_module
 from dask_train.trainers.common.agreement import GroupAgreement
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
@@ -150,6 +151,34 @@ def test_scores_between_steps_are_not_reported_more_often_than_they_can_be_read(
 def test_a_score_that_the_rule_to_stop_by_looks_at_has_to_come(trained):
     with pytest.raises(ValueError, match="stop looks at totals, and after the first epoch there are total, counted"):
         trained("told", stop_names=frozenset({"totals"}))
+
+
+PATIENCE = {"patience": (Patience("counted", 2),)}  # it is 7 in each epoch
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_all_ranks_end_with_the_epoch_in_which_patience_does(trained, size):
+    told = trained("told", size=size, epochs=9, **PATIENCE)
+    assert [model.epochs for model, *_ in told] == [[0, 1, 2]] * size
+    outcome = told[0][1]
+    assert outcome.stop_reason == "counted was not better than 7 in 2 reports"
+    assert (outcome.epoch, outcome.steps) == ([0, 1, 2], 21)
+
+
+def test_patience_is_that_of_a_run_that_was_not_interrupted(trained):
+    ((whole, outcome, _),) = trained("whole", epochs=9, **PATIENCE)
+    trained("cut", epochs=2)
+    ((resumed, second, _),) = trained("cut", epochs=9, resume=True, run="other", **PATIENCE)
+    assert (resumed.epochs, resumed.total) == ([2], whole.total)
+    assert second.stop_reason == outcome.stop_reason
+    ((again, third, _),) = trained("cut", epochs=9, resume=True, run="third", **PATIENCE)
+    assert (again.epochs, again.total) == ([], whole.total)
+    assert third.stop_reason == outcome.stop_reason
+
+
+def test_a_score_that_patience_looks_at_has_to_come(trained):
+    with pytest.raises(ValueError, match="stop looks at count, and after the first epoch there are total, counted"):
+        trained("told", patience=(Patience("count", 2),))
 
 
 def test_other_arguments_are_no_way_to_go_on(trained):
