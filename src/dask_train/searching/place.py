@@ -18,6 +18,7 @@ from dask_train.driver.preflight import check_checkpoints
 from dask_train.fitting.spec import VALIDATION
 from dask_train.inputs.data import InputData, check_some_rows
 from dask_train.searching.checks import categories_of, described
+from dask_train.searching.checksum import checksum_of
 from dask_train.searching.pool import PoolSettings, Slots
 from dask_train.searching.room import capacity_of, entered, room_of, run_of_trials, runs_on_host
 from dask_train.searching.study import Study
@@ -51,9 +52,11 @@ class DataPlace:
 
     @property
     def told(self) -> dict[str, str]:
-        """Return rows, columns and categories of the data as texts, which a kept search is compared by."""
-        segments = {what: described(each) for what, each in self.held.segments.items()}
-        return segments | categories_of(self.data[DATA].schema)
+        """Return rows, columns, values and categories of the data as texts, which a kept search is compared by."""
+        segments = self.held.segments
+        rows = {what: described(each) for what, each in segments.items()}
+        values = {f"checksum of {what}": checksum_of(each, self.client) for what, each in segments.items()}
+        return rows | values | categories_of(self.data[DATA].schema)
 
     def labels(self) -> np.ndarray:
         """Return the different labels of what is trained on, ascending; only these come to this process."""

@@ -172,6 +172,9 @@ def test_weights_and_groups_of_a_frame_and_a_grid_that_is_kept_and_logged(client
     scores = {(each["trial"], each["step"]): each["score"] for each in told}
     assert scores == {(c, f): wanted.cv_results_[f"split{f}_test_score"][c] for c in range(2) for f in range(4)}
     same_scores(search(resume=True), wanted)
+    frame["a"] = 0.0
+    with pytest.raises(dt.CheckpointError, match="checksum of data was"):
+        search(resume=True)
     params = {"C": [1.0]}
     with pytest.raises(dt.CheckpointError, match=r"params was .*0\.01.*, and is"):
         search(resume=True)
