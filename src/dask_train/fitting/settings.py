@@ -123,7 +123,7 @@ def of_run(run: RunSettings) -> dict[str, Any]:
     """Return the settings of a run that go into the task of each role process."""
     return {
         "stop_names": frozenset() if run.stop is None else run.stop.names,
-        "patience": run.patience,
+        "epoch_rules": run.epoch_rules,
         "checkpoint": run.checkpoint,
         "resume": run.resume,
         "run": uuid.uuid4().hex,

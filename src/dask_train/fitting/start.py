@@ -86,7 +86,7 @@ def _checked(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, An
     check_stop_names(run.stop, validates=settings.validates, known=kind.scores(call), unit=kind.unit)
     kind.check_best(call)
     # Parameter servers, and a scorer, have no loop that knows all scores.
-    return call if set(kind.roles(call)) - {"worker"} else replace(call, run=run.with_patient_loops())
+    return call if set(kind.roles(call)) - {"worker"} else replace(call, run=run.with_epoch_rules())
 
 
 def _with_workers(kind: ModelKind, call: FitCall, rows: FitRows) -> tuple[FitCall, FitRows]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from dask_train.input_errors import made_at_the_call
-from dask_train.run.stop_rule import AllScores, RunProgress, StopRule, number, origin
+from dask_train.run.stop_rule import EPOCH, AllScores, RunProgress, StopRule, number, origin
 from dask_train.run.threshold import Threshold
 
 __all__ = ["AnyOf", "Condition", "Patience", "RunProgress", "AllScores", "StopRule", "Threshold", "check_stop"]
@@ -157,20 +157,31 @@ class Condition(StopRule):
         return f"{getattr(self.function, '__name__', repr(self.function))}(scores) is true" if answer else ""
 
 
-def patience_in(rule: StopRule | None) -> tuple[Patience, ...]:
-    """Return the rules of patience of which each may end a run by itself."""
-    rules = rule.rules if isinstance(rule, AnyOf) else (rule,)
-    return tuple(each for each in rules if type(each) is Patience)
+def rules_of_epochs(rule: StopRule | None) -> tuple[StopRule, ...]:
+    """Return the rules, of which each may end a run by itself, that can be asked about whole epochs alone.
+
+    They look at scores, and not at the steps or seconds of the run; functions of the user's are asked in the client.
+    """
+    return tuple(filter(_is_of_epochs, _alternatives(rule)))
 
 
-def without_patience(rule: StopRule | None) -> StopRule | None:
-    """Return a rule without those that :func:`patience_in` gives; None if nothing is left."""
-    if type(rule) is Patience:
-        return None
-    if not isinstance(rule, AnyOf):
-        return rule
-    rest = tuple(each for each in rule.rules if type(each) is not Patience)
-    return AnyOf(rest) if rest else None
+def rule_within_epochs(rule: StopRule | None) -> StopRule | None:
+    """Return what is left of a rule for the time between ends of epochs; None if nothing is."""
+    rest = tuple(each for each in _alternatives(rule) if not (_is_of_epochs(each) and _comes_with_epochs(each)))
+    return AnyOf(rest) if len(rest) > 1 else rest[0] if rest else None
+
+
+def _alternatives(rule: StopRule | None) -> tuple[StopRule, ...]:
+    return () if rule is None else rule.rules if isinstance(rule, AnyOf) else (rule,)
+
+
+def _is_of_epochs(rule: StopRule) -> bool:
+    return type(rule) is Patience or (type(rule) is Threshold and not rule.looks_at_progress)
+
+
+def _comes_with_epochs(rule: StopRule) -> bool:
+    """Return whether a rule can be met when an epoch has ended, and only then."""
+    return type(rule) is Patience or all(name == EPOCH or name.startswith("val_") for name in rule.names)
 
 
 def check_stop(stop: Any) -> StopRule | None:

@@ -78,6 +78,11 @@ class Threshold(StopRule):
         """See :attr:`StopRule.names`."""
         return frozenset(c.name for clause in self._clauses for c in clause if c.name not in PROGRESS)
 
+    @property
+    def looks_at_progress(self) -> bool:
+        """Return whether it may look at the steps or seconds of the run."""
+        return any(comparison.name in PROGRESS for clause in self._clauses for comparison in clause)
+
     def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:
         """See :meth:`StopRule.met`."""
         found = [_clause_met(clause, scores, progress, since) for clause in self._clauses]

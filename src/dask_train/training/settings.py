@@ -17,7 +17,7 @@ from dask_train.report.progress import check_progress
 from dask_train.roles import check_run_name
 from dask_train.run.bounds import WorkerBounds
 from dask_train.run.recovery import RecoveryPolicy, check_recovery
-from dask_train.run.stopping import Patience, StopRule, check_stop, patience_in, without_patience
+from dask_train.run.stopping import StopRule, check_stop, rule_within_epochs, rules_of_epochs
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments
 from dask_train.shared_data.streaming import check_streaming
@@ -68,8 +68,8 @@ class RunSettings(CheckedSettings):
         Raises where that many workers can't train what the run trains. None: their number stays.
     follows
         Bounds of the number of workers where it follows the Dask workers. None: it does not.
-    patience
-        Rules to stop by that the training loop asks, in place of the client.
+    epoch_rules
+        Rules to stop by that the training loop asks when an epoch has ended.
     """
 
     streaming: bool | int = checked_by(check_streaming, False)
@@ -88,7 +88,7 @@ class RunSettings(CheckedSettings):
     runs_on_host: int = unlisted(1)
     resizes: Callable[[int], None] | None = unlisted(None)
     follows: WorkerBounds | None = unlisted(None)
-    patience: tuple[Patience, ...] = unlisted(())
+    epoch_rules: tuple[StopRule, ...] = unlisted(())
 
     def __post_init__(self) -> None:
         """Check all fields, and what they mean together.
@@ -117,9 +117,9 @@ class RunSettings(CheckedSettings):
         """
         return resources_by_role(self.resources, roles)
 
-    def with_patient_loops(self) -> Self:
-        """Return these settings with the rules of patience for the training loop, which knows when an epoch ends."""
-        return replace(self, stop=without_patience(self.stop), patience=patience_in(self.stop))
+    def with_epoch_rules(self) -> Self:
+        """Return these settings with rules for the training loop, which alone stops exactly where an epoch ends."""
+        return replace(self, stop=rule_within_epochs(self.stop), epoch_rules=rules_of_epochs(self.stop))
 
     def named(self, name: str) -> Self:
         """Return these settings with a name, where they have none."""

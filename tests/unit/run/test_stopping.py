@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_train.run.stopping import AnyOf, Condition, Patience, RunProgress, StopRule, Threshold, check_stop
+from dask_train.run.stopping import (
+    AnyOf,
+    Condition,
+    Patience,
+    RunProgress,
+    StopRule,
+    Threshold,
+    check_stop,
+    rule_within_epochs,
+    rules_of_epochs,
+)
 
 START = RunProgress(steps=0, seconds=0.0)
 
@@ -205,3 +215,22 @@ def test_patience_takes_no_run_for_another_whose_scores_have_lain_there():
     del first
     again = second[:]  # which Python puts where the first list was, if nobody has that any more
     assert rule.met(again, START, since=1) == "", "5 and 4 get better; 1 and 4 do not"
+
+
+@pytest.mark.parametrize(
+    ("given", "of_epochs", "within"),
+    [
+        (None, (), None),
+        (Patience("loss", 3), (Patience("loss", 3),), None),
+        ("val_loss < 0.1", (Threshold("val_loss < 0.1"),), None),
+        ("epoch >= 3", (Threshold("epoch >= 3"),), None),
+        ("loss < 0.1", (Threshold("loss < 0.1"),), Threshold("loss < 0.1")),
+        ("val_loss < 0.1 or seconds > 9", (), Threshold("val_loss < 0.1 or seconds > 9")),
+        (["steps > 3", Patience("loss", 3)], (Patience("loss", 3),), Threshold("steps > 3")),
+        (["loss < 1", "steps > 3"], (Threshold("loss < 1"),), AnyOf((Threshold("loss < 1"), Threshold("steps > 3")))),
+        (len, (), Condition(len)),
+    ],
+)
+def test_which_rules_training_loops_are_asked(given, of_epochs, within):
+    rule = check_stop(given)
+    assert (rules_of_epochs(rule), rule_within_epochs(rule)) == (of_epochs, within)

@@ -13,7 +13,8 @@ from dask_train.collectives.replaceable import State
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
 from dask_train.role.session import Session
-from dask_train.run.stop_rule import RunProgress
+from dask_train.run.stop_rule import EPOCH, RunProgress
+from dask_train.run.stopping import Patience
 from dask_train.trainers.common.agreement import Agreement
 from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.comparing import check_same
@@ -155,7 +156,7 @@ class SyncedLoop(ABC):
             kept.check_parts(state.names)
             self._check_size(kept)
             self._take_over(kept)
-            self._stop_reason = "" if kept.batch else self._out_of_patience()
+            self._stop_reason = "" if kept.batch else self._reason_to_stop()
         told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.shared, kept.own, self._stop_reason)
         agreed = self._agreement.of_first(told)
         if agreed is not None:
@@ -359,17 +360,21 @@ class SyncedLoop(ABC):
         """Report the scores of a whole epoch, or of what a kind of model has in place of epochs."""
         if self.leads:
             self._session.report(**{unit: number}, **more, **scores_of(scores))
-            awaited = {*self._task.stop_names, *(rule.monitor for rule in self._task.patience)}
+            awaited = {*self._task.stop_names, *(name for rule in self._task.epoch_rules for name in rule.names)}
             check_stop_told(awaited, self.history, unit)
             self._checkpointer.scored(None, scores)
-            self._stop_reason = self._out_of_patience()
+            self._stop_reason = self._reason_to_stop()
 
-    def _out_of_patience(self) -> str:
+    def _reason_to_stop(self) -> str:
         """Return why training ends, by the scores of all epochs so far; empty where it goes on; in the first rank."""
-        for rule in self._task.patience:
-            values = next((self.history[name] for name in self.history if score_name(name) == rule.monitor), [])
-            reports = [{rule.monitor: value} for value in values]
-            if reason := rule.met(reports, RunProgress(steps=0, seconds=0.0), since=max(0, len(reports) - 1)):
+        told = {score_name(name): values for name, values in self.history.items() if values}
+        latest = {name: values[-1] for name, values in told.items()} | {EPOCH: max(self._epochs_told, default=-1)}
+        for rule in self._task.epoch_rules:
+            if isinstance(rule, Patience):
+                reports = [{rule.monitor: value} for value in told.get(rule.monitor, ())]
+            else:
+                reports = [latest] if told else []
+            if reports and (reason := rule.met(reports, RunProgress(steps=0, seconds=0.0), since=len(reports) - 1)):
                 return reason
         return ""
 

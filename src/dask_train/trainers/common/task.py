@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dask_train.checkpoint.policy import Checkpoint
-from dask_train.run.stopping import Patience
+from dask_train.run.stopping import StopRule
 from dask_train.transport.connections import Credentials
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class LoopTask:
         Whether a scorer validates.
     stop_names
         The scores that the rule to stop by looks at, which the client asks.
-    patience
+    epoch_rules
         Rules to stop by that the loop asks when an epoch has ended, or what there is in place of epochs.
     resume
         Whether to begin with the last checkpoint, also of an earlier run.
@@ -52,7 +52,7 @@ class LoopTask:
     checkpoint: Checkpoint | None = None
     scored_elsewhere: bool = False
     stop_names: frozenset[str] = frozenset()
-    patience: tuple[Patience, ...] = ()
+    epoch_rules: tuple[StopRule, ...] = ()
     resume: bool = False
     configuration: dict[str, Any] = field(default_factory=dict, repr=False)
     run: str = ""

@@ -12,7 +12,7 @@ from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.errors import CheckpointError
 from dask_train.role.time_spent import TimeSpent
-from dask_train.run.stopping import Patience
+from dask_train.run.stopping import Patience, Threshold
 from dask_train.trainers.common import loop as loop_module
 from dask_train.trainers.common.agreement import GroupAgreement
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
@@ -153,7 +153,7 @@ def test_a_score_that_the_rule_to_stop_by_looks_at_has_to_come(trained):
         trained("told", stop_names=frozenset({"totals"}))
 
 
-PATIENCE = {"patience": (Patience("counted", 2),)}  # it is 7 in each epoch
+PATIENCE = {"epoch_rules": (Patience("counted", 2),)}  # it is 7 in each epoch
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -176,9 +176,18 @@ def test_patience_is_that_of_a_run_that_was_not_interrupted(trained):
     assert third.stop_reason == outcome.stop_reason
 
 
+@pytest.mark.parametrize(
+    ("rule", "reason"), [("epoch >= 1", "epoch is 1 >= 1"), ("counted > 6 and epoch > 0", "epoch is 1")]
+)
+def test_a_threshold_ends_with_the_epoch_whose_scores_meet_it(trained, rule, reason):
+    ((model, outcome, _),) = trained("told", epochs=9, epoch_rules=(Threshold(rule),))
+    assert model.epochs == [0, 1]
+    assert reason in outcome.stop_reason
+
+
 def test_a_score_that_patience_looks_at_has_to_come(trained):
     with pytest.raises(ValueError, match="stop looks at count, and after the first epoch there are total, counted"):
-        trained("told", patience=(Patience("count", 2),))
+        trained("told", epoch_rules=(Patience("count", 2),))
 
 
 def test_other_arguments_are_no_way_to_go_on(trained):
