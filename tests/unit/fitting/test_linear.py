@@ -123,6 +123,7 @@ def test_columns_of_a_frame_are_named(tmp_path):
         ({"label": "y"}, "x is a ndarray, not a frame"),
         ({"x": FRAME, "label": "y"}, "Targets are given twice"),
         ({"x": FRAME, "y": None, "label": "z"}, "has no column 'z'"),
+        ({"x": FRAME, "y": None, "label": "y", "features": ["a", "y"]}, "is the label and one of the features"),
         ({"x": FRAME, "y": None, "label": {"out": "y"}}, "not dicts"),
         ({"workers": -1}, "workers is -1"),
     ],
