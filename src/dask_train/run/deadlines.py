@@ -23,6 +23,7 @@ def ticked(turn: StateUpdate, _: events.Ticked) -> None:
         _give_up_on_killed(turn)
     elif turn.phase is Phase.STOPPING:
         if turn.time - turn.since > turn.plan.stop_s:
+            _note_killed(turn)
             turn.enter(Phase.ENDING)
             turn.kill_all()
     elif turn.phase is Phase.LAUNCHING:
@@ -36,6 +37,17 @@ def ticked(turn: StateUpdate, _: events.Ticked) -> None:
         _services_linger(turn)
         _others_linger(turn)
         _give_up_on_killed(turn)
+
+
+def _note_killed(turn: StateUpdate) -> None:
+    """Note who has not returned in time after the run was stopped, and returns nothing."""
+    phases = (RolePhase.MEETING, RolePhase.RUNNING)
+    keys = [key for key, role in turn.roles.items() if role.phase in phases and key[0] not in turn.plan.services]
+    if keys:
+        turn.note(
+            f"{', '.join(map(name_of, keys))} {'was' if len(keys) == 1 else 'were'} killed, and returned nothing: "
+            f"train.stop.timeout ({turn.plan.stop_s:g} s) had passed since the run was stopped."
+        )
 
 
 def _late(turn: StateUpdate, phase: RolePhase, limit_s: float) -> list[Key]:

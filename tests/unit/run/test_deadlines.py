@@ -452,6 +452,16 @@ def test_a_frozen_role_is_named_and_not_the_one_that_has_waited_for_it(a_run, ag
     assert run.finish.what.startswith("No role made progress for 120 s: worker 1 (process 7) does not answer")
 
 
+def test_who_is_killed_after_a_stop_is_told_of(a_run):
+    run = a_run(stop_s=5).running()
+    run.stopped()
+    run.returns("worker/0")
+    assert run.tick(5.1) == ["KillRole worker/1#0@b"]
+    assert run.state.notes == (
+        "worker 1 was killed, and returned nothing: train.stop.timeout (5 s) had passed since the run was stopped.",
+    )
+
+
 def others_go_on(run, seconds):
     """Worker 0 gets on, and worker 1 does not; all that is to be done."""
     return [text for _ in range(seconds) for text in run.happens(events.Progressed, "worker/0", after=1) + run.tick(0)]

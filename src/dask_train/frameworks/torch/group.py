@@ -72,7 +72,7 @@ def process_group(place: GroupPlace, timeout_s: float) -> Iterator[Meetings]:
         store = None
         try:
             store = _join_or_explain(place, timeout_s)
-            meetings = Meetings(store, place.rank, place.num_ranks)
+            meetings = Meetings(store, place.rank, place.num_ranks, makes_group=place.makes_group)
             with meetings.instead_of_torchs():
                 yield meetings
         finally:

@@ -43,10 +43,12 @@ class Meetings:
         At which the ranks have met.
     rank, num_ranks
         The roles that meet.
+    makes_group
+        Whether the run makes a group before the loop begins. Default: true.
     """
 
-    def __init__(self, store: Any, rank: int, num_ranks: int) -> None:
-        self._store, self._who = store, (rank, num_ranks)
+    def __init__(self, store: Any, rank: int, num_ranks: int, *, makes_group: bool = True) -> None:
+        self._store, self._who, self._makes_group = store, (rank, num_ranks), makes_group
         self._num_groups = 0
         self._has_stepped = False
 
@@ -85,8 +87,11 @@ class Meetings:
         return collectives_begun()
 
     def trained_apart(self) -> bool:
-        """Whether there are several ranks in a group, and this one's optimizers have stepped without a collective."""
+        """Whether there are several ranks, and this one's optimizers have stepped without a collective or a group."""
         import torch.distributed as dist
 
-        several = self._who[1] > 1 and dist.is_initialized()
-        return several and self._has_stepped and not collectives_begun()
+        if self._who[1] == 1 or not self._has_stepped:
+            return False
+        if not dist.is_initialized():  # there is none, or it is gone by now
+            return not (self._makes_group or self._num_groups)
+        return not collectives_begun()

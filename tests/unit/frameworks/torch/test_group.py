@@ -77,7 +77,7 @@ def distributed(monkeypatch):
     cuda = SimpleNamespace(is_available=lambda: False)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=made, cuda=cuda))
     monkeypatch.setitem(sys.modules, "torch.distributed", made)
-    monkeypatch.setattr(group, "Meetings", lambda *_: SimpleNamespace(instead_of_torchs=nullcontext))
+    monkeypatch.setattr(group, "Meetings", lambda *_, **__: SimpleNamespace(instead_of_torchs=nullcontext))
     # Ranks are threads here: what each sets has to stay until the other one has looked.
     monkeypatch.setattr(group, "environment_restored", nullcontext)
     monkeypatch.setattr(os, "environ", dict(os.environ))

@@ -93,6 +93,17 @@ def test_who_has_trained_apart(torch, num_ranks, has_stepped, groups, is_up, apa
     assert meetings.num_collectives() == sum(groups)
 
 
+@pytest.mark.parametrize("num_groups", [0, 1])
+def test_who_is_to_make_a_group_and_has_made_none_has_trained_apart(torch, num_groups):
+    torch.is_up = False  # there is none, or it is gone by now
+    meetings = Meetings("store", 0, 2, makes_group=False)
+    with meetings.instead_of_torchs():
+        for _ in range(num_groups):
+            next(torch.handlers["env"]("env://"))
+        torch.hooks[0]("optimizer", (), {})
+    assert meetings.trained_apart() == (num_groups == 0)
+
+
 def test_a_group_that_is_taken_down_counts_nothing(torch):
     torch.groups[Group(None)] = None
     assert Meetings("store", 0, 2).num_collectives() == 0
