@@ -19,6 +19,7 @@ from dask_train.role.time_spent import CHECKPOINTS
 class Checkpointing(Messaging):
     """The part of a :class:`~dask_train.role.session.Session` that keeps checkpoints and loads them."""
 
+    attempt: int
     scratch: Path
     _account: Account
     _data: DataSet | None
@@ -184,10 +185,12 @@ class Checkpointing(Messaging):
             self._score = float(value)
 
     def _tell_of_unknown_best(self, of: str | None) -> None:
+        if self.attempt or (self._checkpoint is not None and self._checkpoint.resume):
+            return  # there may be one of before
         if of is not None and self._reported and of not in self._reported:
             self.notice(
-                f"No checkpoint is the best one yet: it is known by {of!r}, and {self.role} {self.rank} has reported "
-                f"{', '.join(sorted(self._reported))}."
+                f"No checkpoint is the best one yet: the best one has the best {of!r}, and {self.role} {self.rank} has "
+                f"reported only {', '.join(sorted(self._reported))}."
             )
             self._reported = {of}  # reported once
 

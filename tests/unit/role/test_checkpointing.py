@@ -56,7 +56,7 @@ def test_the_best_checkpoint_is_known_by_what_was_reported_before_it(tmp_path, s
         one.report(skill=1.0)
         kept(one, text)
     (notice,) = one._link.notices
-    assert "it is known by 'skil', and worker 0 has reported skill." in notice
+    assert "the best one has the best 'skil', and worker 0 has reported only skill." in notice
     with pytest.raises(ValueError, match=r"Pass checkpoint=dt\.Checkpoint\(..., best='val_loss'\)"):
         begun(None).load_checkpoint(best=True)
 
