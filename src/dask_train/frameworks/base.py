@@ -78,7 +78,7 @@ class Framework:
         What a role process takes for itself once its framework is imported, in bytes; reckoned with where data is
         large.
     shared_bytes
-        Part of these that is taken once per Dask worker, by the template, where role processes are forked of one.
+        Part of these that is counted once per Dask worker, for the template, where role processes are forked of one.
     """
 
     name = "numpy"

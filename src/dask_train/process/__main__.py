@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import select
 import sys
 
-from dask_train.process.life import die_with_parent, write_stacks_on_signal
+from dask_train.process.life import die_with_end, write_stacks_on_signal
 
 
 def main() -> None:
     """Guard this process's life first, then import the rest."""
-    parent_pid, stacks, end = map(int, sys.argv[1:4])
-    die_with_parent(parent_pid)
+    lifeline, listener, stacks = map(int, sys.argv[1:4])
+    die_with_end(lifeline)
     write_stacks_on_signal(stacks)
+    if select.select([lifeline], [], [], 0)[0]:
+        sys.exit(1)
     from dask_train.process.become import become
     from dask_train.process.template import serve
 
-    become(serve(end, sys.argv[4].split(",")), stacks)
+    become(serve(lifeline, listener, sys.argv[4].split(",")), stacks)
 
 
 if __name__ == "__main__":

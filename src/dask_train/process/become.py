@@ -40,10 +40,11 @@ def become(birth: Birth, stacks: int) -> NoReturn:
         _take_output(output, birth.printed)
         faulthandler.unregister(STACKS_SIGNAL)  # its template's; no one asks for stacks until it has its own
         os.close(stacks)
-        arguments = [*order.arguments, str(order.parent), *map(str, own)]
+        arguments = [*order.arguments, str(os.getppid()), *map(str, own)]
         show_arguments([sys.executable, "-P", "-m", order.module, *arguments])
         os.environ.clear()
         os.environ.update(order.environment)
+        sys.path[:] = dict.fromkeys([*order.path, *sys.path])
         set_num_threads(order.num_threads)
         draw_anew()
         importlib.invalidate_caches()

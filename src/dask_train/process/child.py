@@ -146,7 +146,8 @@ class Child:
     @property
     def template_pid(self) -> int:
         """The template that its start waits for; 0 for none."""
-        return self._start.template_pid if self._start is not None else 0
+        template = self._start.template if self._start is not None else None
+        return template.pid if template is not None else 0
 
     # End
 

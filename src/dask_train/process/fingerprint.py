@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 _MODULES = (".py", ".pyc", ".so")
 _FOLDERS = (".pth", ".zip", ".egg", ".egg-link")
 _VERSIONS = (".dist-info", ".egg-info")
+# Lines of proc_pid_status(5) about users, groups, capabilities, the mask of new files, and memory's nodes.
+_OWNER = ("Umask:", "Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp:", "Mems_allowed:")
 _LIMITS = tuple(getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_"))
 
 # The name under which it is imported, empty for what concerns all, and what changes with it.
@@ -42,8 +45,8 @@ class Fingerprint:
     def now(cls) -> Fingerprint:
         """Return the fingerprint of this process's children."""
         limits = tuple(resource.getrlimit(limit) for limit in _LIMITS)
-        place = (sys.executable, os.getcwd(), _text("/proc/self/cgroup"), _owner())
-        settings = (place, frozenset(os.sched_getaffinity(0)), limits)
+        place = (sys.executable, os.getcwd(), place_of(os.getpid()))
+        settings = (place, tuple(sorted(os.sched_getaffinity(0))), limits)
         return cls(settings, tuple((entry, frozenset(_importable(entry))) for entry in sys.path))
 
     def only(self, names: frozenset[str]) -> Fingerprint:
@@ -51,11 +54,41 @@ class Fingerprint:
         path = ((entry, frozenset(one for one in found if not one[0] or one[0] in names)) for entry, found in self.path)
         return Fingerprint(self.settings, tuple(path))
 
+    def name(self, *more: Hashable) -> str:
+        """Return a name that another process gives to the same, with the same of what else it depends on."""
+        path = [(entry, sorted(map(repr, found))) for entry, found in self.path]
+        return hashlib.sha256(repr((self.settings, path, more)).encode()).hexdigest()
 
-def _owner() -> tuple[str, ...]:
-    """Return the lines about users, groups and the mask of new files."""
-    lines = _text("/proc/self/status").splitlines()
-    return tuple(line for line in lines if line.startswith(("Umask:", "Uid:", "Gid:", "Groups:", "CapEff:")))
+    def without(self, folder: str) -> Fingerprint:
+        """Return the same without a folder of the import path from which nothing can be imported, if it is that."""
+        return Fingerprint(
+            self.settings, tuple((entry, found) for entry, found in self.path if entry != folder or found)
+        )
+
+
+def place_of(pid: int) -> tuple[Hashable, ...]:
+    """Return whose a process is and where: all that its children have of it and that this process can tell of another.
+
+    Its user, groups and capabilities, its namespaces and root, its control group, session, priorities and labels.
+    """
+    folder = f"/proc/{pid}"
+    lines = _text(f"{folder}/status").splitlines()
+    owner = tuple(line for line in lines if line.startswith(_OWNER))
+    # Of this process as of any other: what starts there is in the new ones.
+    spaces = tuple((name, _link(f"{folder}/ns/{name}")) for name in _namespaces())
+    texts = tuple(_text(f"{folder}/{name}") for name in ("cgroup", "attr/current", "oom_score_adj", "loginuid"))
+    try:
+        priority = os.getpriority(os.PRIO_PROCESS, pid), os.sched_getscheduler(pid)
+    except OSError:  # it is gone
+        priority = (0, -1)
+    return owner, spaces, _link(f"{folder}/root"), texts, priority
+
+
+def _namespaces() -> list[str]:
+    try:
+        return sorted(os.listdir("/proc/self/ns"))
+    except OSError:
+        return []
 
 
 def _importable(entry: str) -> Iterator[_Entry]:
@@ -82,6 +115,13 @@ def _one(entry: os.DirEntry[str]) -> _Entry | None:
         return None
     found = entry.stat()
     return (name.partition(".")[0] if name.endswith(_MODULES) else ""), (name, found.st_mtime_ns, found.st_size)
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _text(path: str) -> str:

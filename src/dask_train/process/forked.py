@@ -1,101 +1,88 @@
-"""A child that a template has forked, adopted by this process: waited for like one that was started here.
-
-A process whose parent ends gets the nearest ancestor as its parent that is a *child subreaper* (prctl(2)). A template
-forks twice, and the process in between ends; so the new process becomes a child of the Dask worker, if that is a
-subreaper just then. Its exit status, its parent-death signal and ``wait`` are those of any child, and the template may
-end before it.
-"""
+"""A process that a template has forked for this one; its guard tells how it ended: :mod:`dask_train.process.guard`."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
+import signal
+import socket
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
-
-_lock = threading.Lock()
-_num_adopting = 0
-_was_adopting = 0
+# How long after its end its guard is given to tell how it was; it takes a millisecond, unless the guard is stopped.
+TOLD_S = 2.0
+# A status in digits.
+_STATUS_BYTES = 16
 
 
-@contextmanager
-def adopting() -> Iterator[None]:
-    """Be the parent of descendants whose parent ends while this lasts.
+class Forked:
+    """A process that another has forked for this one; see :class:`~dask_train.process.launch.Process`.
 
-    No longer than that, because orphans of other programs in this process tree would be left for us to wait for.
+    Parameters
+    ----------
+    pid
+        The process, which can't have ended yet.
+    end
+        This end of the socket with its guard; it is closed when the end of the process is known.
 
     Raises
     ------
     OSError
-        The system has no such thing.
-    """
-    global _num_adopting, _was_adopting  # noqa: PLW0603 - an attribute of the process
-    libc = ctypes.CDLL(None, use_errno=True)
-    with _lock:
-        if not _num_adopting:
-            found = ctypes.c_int()
-            if libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(found), 0, 0, 0):
-                raise OSError(ctypes.get_errno(), "PR_GET_CHILD_SUBREAPER")
-            _was_adopting = found.value
-            if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-                raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
-        _num_adopting += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _num_adopting -= 1
-            if not _num_adopting:
-                libc.prctl(_PR_SET_CHILD_SUBREAPER, _was_adopting, 0, 0, 0)
-
-
-class Forked:
-    """A child of this process that another has forked; see :class:`~dask_train.process.launch.Process`.
-
-    Raises
-    ------
-    ChildProcessError
-        It is no child of this process.
+        There is no such process.
     """
 
-    def __init__(self, pid: int) -> None:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        self.pid = pid
+    def __init__(self, pid: int, end: socket.socket) -> None:
+        self.pid, self._end = pid, end
         self.returncode: int | None = None
         self._lock = threading.Lock()
+        self._gone = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
         """Return how it ended; None while it runs."""
         with self._lock:
             if self.returncode is None:
                 try:
-                    pid, status = os.waitpid(self.pid, os.WNOHANG)
-                except ChildProcessError:  # other code has waited for all children of this process
-                    pid, status = self.pid, 0
-                if pid:
-                    self.returncode = os.waitstatus_to_exitcode(status)
+                    said = self._end.recv(_STATUS_BYTES, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    return None
+                except ConnectionError:
+                    said = b""
+                self._close(int(said or -signal.SIGKILL))  # it dies with its guard
             return self.returncode
+
+    def _close(self, status: int) -> None:
+        self.returncode = status
+        with suppress(OSError):  # its guard is gone
+            self._end.send(b"1")
+        self._end.close()
+        os.close(self._gone)
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end."""
-        if (status := self.poll()) is not None:
-            return status
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:  # another thread has waited for it
-            descriptor = -1
-        if descriptor != -1:
+        if self.poll() is None:
+            with self._lock:
+                copies = [] if self._end.fileno() == -1 else [os.dup(self._end.fileno()), os.dup(self._gone)]
             try:
-                poller = select.poll()
-                poller.register(descriptor, select.POLLIN)
-                poller.poll(None if timeout is None else timeout * 1000)
+                is_gone = not copies or _is_readable(copies, timeout)
+                if copies and is_gone:
+                    _is_readable(copies[:1], TOLD_S)
             finally:
-                os.close(descriptor)
-        if (status := self.poll()) is None:
-            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-        return status
+                for copy in copies:  # another thread may have closed ours
+                    os.close(copy)
+            if self.poll() is None:
+                if not is_gone:
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+                with self._lock:
+                    if self.returncode is None:  # its guard is stopped; the kernel kills it with its socket
+                        self._close(-signal.SIGKILL)
+        assert self.returncode is not None
+        return self.returncode
+
+
+def _is_readable(descriptors: list[int], timeout: float | None) -> bool:
+    """Wait until one of them is."""
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(None if timeout is None else timeout * 1000))

@@ -109,7 +109,7 @@ class Launch:
 
 
 class Process(Protocol):
-    """A child of this process, as :class:`subprocess.Popen` has it."""
+    """A process that this one has started, or a template for it, as :class:`subprocess.Popen` has it."""
 
     pid: int
     returncode: int | None

@@ -44,16 +44,26 @@ def die_with(parent_pid: int, lifeline: int) -> None:
     it comes with the end of the *thread* that forked; a pipe stays open if the parent has forked. Neither
     needs the GIL, which user code may hold in C for minutes.
     """
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    die_with_end(lifeline)
     die_with_parent(parent_pid)
     if select.select([lifeline], [], [], 0)[0]:
         os._exit(1)
 
 
+def die_with_end(descriptor: int) -> None:
+    """Let the kernel kill this process when the other end of a pipe or socket is closed, also while it is stopped."""
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def outlive_end(descriptor: int) -> None:
+    """Take :func:`die_with_end` back."""
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_ASYNC)
+
+
 def die_with_parent(parent_pid: int) -> None:
-    """Let the kernel kill this process when the thread that forked it, or the one that adopted it, is gone."""
+    """Let the kernel kill this process when the thread that forked it is gone."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)

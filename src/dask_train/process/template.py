@@ -1,7 +1,7 @@
 """A template: a process that has imported a framework and nothing else, and is forked for each child.
 
 It has one thread, no context of the framework, no device and no code of users. What is forked of it begins where a new
-interpreter would be after the same imports. So the messages between it and its Dask worker are defined here:
+interpreter would be after the same imports. So the messages between it and its Dask workers are defined here:
 :mod:`dask_train.process.messages` would import more.
 """
 
@@ -10,18 +10,19 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import select
+import signal
 import socket
 import sys
 import traceback
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
 from dask_train.keras_models.imported_later import parts_imported_later
-from dask_train.transport.frames import FrameReader, encode
+from dask_train.process.connections import Connections
+from dask_train.process.guard import fork_guarded
+from dask_train.transport.frames import encode
 
 # Threads that a fork does not need: jemalloc, which comes with Arrow, starts its own again after a fork.
 HARMLESS_THREADS = frozenset({"jemalloc_bg_thd"})
@@ -49,17 +50,17 @@ class ForkOrder:
 
     Attributes
     ----------
-    parent
-        The Dask worker's process id.
     module, arguments, num_threads, environment
         As :class:`~dask_train.process.launch.Launch` has them, the environment whole.
+    path
+        Where it looks for modules first: what its environment says.
     """
 
-    parent: int
     module: str
     arguments: tuple[str, ...]
     num_threads: int
     environment: dict[str, str] = field(repr=False)
+    path: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,36 +82,62 @@ class Birth:
     printed: bytes
 
 
-def serve(end: int, modules: list[str]) -> Birth:
-    """Import, then fork as often as the Dask worker asks; returns in the forks only."""
-    talk = _Talk(end)
+def serve(lifeline: int, listener: int, modules: list[str]) -> Birth:
+    """Import, then fork as often as Dask workers ask; returns in the forks only.
+
+    Parameters
+    ----------
+    lifeline
+        The reading end of a pipe. The kernel kills this process when no Dask worker has the other end any more.
+    listener
+        A socket with the address where Dask workers connect.
+    modules
+        What is imported.
+    """
+    connections = Connections(listener)
     printed = os.memfd_create("dask-train-template", os.MFD_CLOEXEC)
     for descriptor in (1, 2):
         os.dup2(printed, descriptor)
     os.close(printed)
+    why = import_all(modules) or unfit()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards are not waited for
+    packages = frozenset(module.partition(".")[0] for module in sys.modules)
+    for connection, order, descriptors in connections.events():
+        if order is None:
+            _tell(connection.end, Unfit(why=why) if why else Imported(packages=packages))
+            continue
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        leave, end, *others = descriptors
+        why = why or unfit()
+        if why:
+            _tell(connection.end, Unfit(why=why))
+        elif fork_guarded(end, connection.owner):
+            os.close(lifeline)
+            connections.close()
+            return Birth(order=order, descriptors=[leave, *others], printed=os.pread(1, 1 << 20, 0))
+        for descriptor in descriptors:
+            os.close(descriptor)  # the caller sees that the fork alone has them, or no process
+    raise AssertionError("a template ends with its last Dask worker")
+
+
+def import_all(modules: list[str]) -> str:
+    """Import these; return why that can't be, empty if it can."""
     gc.disable()  # an import makes little garbage, and collections of it are a quarter of TensorFlow's (1.2 of 5.0 s)
     try:
         with without_startup_noise(), parts_imported_later():
             for module in modules:
                 importlib.import_module(module)
     except BaseException as error:
-        talk.say(Unfit(why="".join(traceback.format_exception_only(error)).strip()))
-        os._exit(1)
+        return "".join(traceback.format_exception_only(error)).strip() or repr(error)
     gc.freeze()  # or each fork's first collection would copy the pages of all modules
     gc.enable()
-    packages = frozenset(module.partition(".")[0] for module in sys.modules)
-    talk.say(Unfit(why=why) if (why := unfit()) else Imported(packages=packages))
-    while True:
-        order, descriptors = talk.next()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        if why := unfit():
-            talk.say(Unfit(why=why))
-        elif fork_orphan():
-            talk.close()
-            return Birth(order=order, descriptors=descriptors, printed=os.pread(1, 1 << 20, 0))
-        for descriptor in descriptors:
-            os.close(descriptor)  # the caller sees that the fork alone has them, or no process
+    return ""
+
+
+def _tell(end: socket.socket, message: Imported | Unfit) -> None:
+    with suppress(OSError):  # it is gone
+        end.sendall(encode(message))
 
 
 def unfit() -> str:
@@ -135,54 +162,3 @@ def other_threads() -> list[str]:
             if int(number) != os.getpid():
                 names.append(Path(f"/proc/self/task/{number}/comm").read_text().strip())
     return names
-
-
-def fork_orphan() -> bool:
-    """Fork a process in a session of its own whose parent is not this one; True in it.
-
-    A process in between ends at once. The caller adopts what it leaves: :mod:`dask_train.process.forked`.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python 3.12 warns of any second thread
-        middle = os.fork()
-        if middle:
-            os.waitpid(middle, 0)
-            return False
-        try:
-            waits_for = os.pidfd_open(os.getpid())
-            if os.fork():
-                os._exit(0)
-            os.setsid()  # a Ctrl-C in the terminal is the client's to handle, and its group is killed with it
-            select.select([waits_for], [], [])  # then the parent has changed
-            os.close(waits_for)
-        except BaseException:  # there was no room for a process
-            os._exit(1)
-        return True
-
-
-class _Talk:
-    """This process's end of the socket."""
-
-    def __init__(self, end: int) -> None:
-        self._end = socket.socket(fileno=end)
-        self._reader = FrameReader()
-
-    def say(self, message: Imported | Unfit) -> None:
-        try:
-            self._end.sendall(encode(message))
-        except OSError:
-            os._exit(0)  # the Dask worker is gone, or needs this template no more
-
-    def next(self) -> tuple[ForkOrder, list[int]]:
-        """Return the next order; descriptors come with its first byte."""
-        came: list[int] = []
-        while True:
-            data, descriptors, _, _ = socket.recv_fds(self._end, 1 << 16, 16)
-            if not data:
-                os._exit(0)
-            came += descriptors
-            for order in self._reader.feed(data):
-                return order, came
-
-    def close(self) -> None:
-        self._end.close()

@@ -9,14 +9,14 @@ import asyncio
 import logging
 import os
 import socket
-import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from dask_train.process.fingerprint import Fingerprint
-from dask_train.process.forked import Forked, adopting
+from dask_train.process.forked import Forked
 from dask_train.process.launch import Launch, Preload, Process, child_environment, spawn
+from dask_train.process.meeting import Meeting, NotMetError
 from dask_train.process.template import ForkOrder, Unfit
 from dask_train.transport.frames import FrameReader, encode
 
@@ -24,12 +24,8 @@ from dask_train.transport.frames import FrameReader, encode
 FORK_S = 10.0
 # Imports that take longer are not waited for again: the next process starts anew.
 IMPORT_S = 60.0
-# A killed process is gone in milliseconds.
-GONE_S = 2.0
 # Templates of one Dask worker at once; the one used least recently makes room.
 MAX_TEMPLATES = 4
-# Bytes of a template's arguments that are left for what its forks show there.
-_ROOM_FOR_ARGUMENTS = " " * 160
 
 logger = logging.getLogger(__name__)
 
@@ -49,13 +45,13 @@ class ProcessStart:
     ----------
     launch
         What is started.
-    template_pid
-        The template that it waits for; 0 for none.
+    template
+        What it waits for; None for nothing.
     """
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.template_pid = 0
+        self.template: Template | None = None
         self._is_given_up = False
         self._giving_up = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -101,9 +97,19 @@ def name_of(modules: tuple[str, ...]) -> str:
 
 
 class Templates:
-    """The templates of one Dask worker: made when they are first needed, asked for forks, ended."""
+    """The templates of one Dask worker: made when they are first needed, asked for forks, ended.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    cluster
+        Dask workers with the same value share their templates where they run in the same place, with the same
+        environment and the same import path; empty for none.
+    own_folder
+        The entry of the import path that only this Dask worker has.
+    """
+
+    def __init__(self, cluster: str = "", own_folder: str = "") -> None:
+        self._cluster, self._own_folder = cluster, own_folder
         self._templates: dict[Any, Template] = {}
         self._closed = False
         self._told: set[str] = set()
@@ -136,11 +142,11 @@ class Templates:
 
     async def _forked(self, start: ProcessStart, preload: Preload) -> Process:
         template = await self._template(preload)
-        start.template_pid = template.pid
+        start.template = template
         try:
             return await template.fork(start, preload.idle_s)
         finally:
-            start.template_pid = 0
+            start.template = None
 
     async def _template(self, preload: Preload) -> Template:
         environment = {**child_environment(os.environ, 1, sys.path), **preload.environment}
@@ -157,16 +163,19 @@ class Templates:
                 oldest = min(self._templates, key=lambda other: self._templates[other].used_at)
                 self._templates.pop(oldest).end("its place was needed for another")
             template = self._templates[key] = Template(preload.modules, environment, found)
+            template.begin(found.without(self._own_folder), self._cluster)
         return template
 
     def pids(self) -> dict[int, str]:
         """Templates that are there: their processes, and what they have imported; from any thread."""
-        there = [template for template in list(self._templates.values()) if template.is_alive]
-        return {template.pid: name_of(template.modules) for template in there}
+        return {template.pid: name_of(template.modules) for template in self._there()}
 
     def idle_s(self) -> dict[int, float]:
         """For how long each that is there has been unused, in seconds, by its process."""
-        return {template.pid: template.idle_s for template in self._templates.values() if template.is_alive}
+        return {template.pid: template.idle_s for template in self._there()}
+
+    def _there(self) -> list[Template]:
+        return [template for template in list(self._templates.values()) if template.is_alive and template.pid]
 
     def close(self) -> None:
         """End all."""
@@ -194,6 +203,8 @@ class Template:
         When it was last asked for, by the event loop's clock.
     why
         Why it can't be used; empty if it can.
+    is_alive
+        Whether it may be used, or will.
     """
 
     def __init__(self, modules: tuple[str, ...], environment: dict[str, str], found: Fingerprint) -> None:
@@ -208,41 +219,37 @@ class Template:
         self._turn = asyncio.Lock()
         self._num_users = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._end, theirs = socket.socketpair()
-        self._end.setblocking(False)
-        stacks = os.memfd_create("dask-train-stacks", os.MFD_CLOEXEC)
-        self.stacks = stacks
-        try:
-            self._process = self._spawned(stacks, theirs.fileno())
-        except OSError:
-            self._end.close()
-            raise
-        finally:
-            theirs.close()
-            os.close(stacks)
-        self._loop.add_reader(self._end, self._read)
+        self._met = Meeting(modules, environment)
+        self._meeting: asyncio.Task[None] | None = None
+        self.is_alive = True
 
-    def _spawned(self, *numbers: int) -> subprocess.Popen[bytes]:
-        arguments = [*map(str, (os.getpid(), *numbers)), ",".join(self.modules), _ROOM_FOR_ARGUMENTS]
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "dask_train.process", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=numbers,
-            env=self._environment,
-            start_new_session=True,
-        )
+    def begin(self, found: Fingerprint, cluster: str) -> None:
+        """Reach the one that the Dask workers of a cluster share, or start it; with no cluster, one of its own."""
+        path = os.pathsep.join(entry for entry, _ in found.path if entry)
+        self._met = Meeting(self.modules, {**self._environment, "PYTHONPATH": path})
+        name = found.name(cluster, self.modules, *sorted(self._met.environment.items())) if cluster else ""
+        self._meeting = asyncio.create_task(self._meet(name))
+
+    async def _meet(self, name: str) -> None:
+        try:
+            try:
+                await self._met.meet(name)
+            except NotMetError:
+                if self._met.has_started:
+                    raise
+                self._met.close()
+                self._met = Meeting(self.modules, self._met.environment)
+                await self._met.meet("")
+        except Exception as error:  # starts wait for it
+            self._refuse(str(error) or repr(error), is_unfit=isinstance(error, NotMetError))
+        else:
+            assert self._met.end is not None
+            self._loop.add_reader(self._met.end, self._read)
 
     @property
     def pid(self) -> int:
-        """The process of a template or a fork."""
-        return self._process.pid
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether its process is there."""
-        return self._end.fileno() != -1
+        """Its process; 0 before it is known."""
+        return self._met.pid
 
     @property
     def is_over(self) -> bool:
@@ -261,8 +268,9 @@ class Template:
         return (self._environment, self._found) != (environment, found)
 
     def _read(self) -> None:
+        assert self._met.end is not None
         try:
-            data = self._end.recv(1 << 16)
+            data = self._met.end.recv(1 << 16)
         except BlockingIOError:
             return
         except ConnectionError:
@@ -274,26 +282,32 @@ class Template:
             self._packages = message.packages
             self.ready.set_result(None)
         if not data:
-            self._refuse("", is_unfit=not self.ready.done())
+            # If another Dask worker has started it, nobody here knows whether its import has failed.
+            self._refuse("", is_unfit=self._met.has_started and not self.ready.done())
 
     def _refuse(self, why: str, *, is_unfit: bool = True) -> None:
         """Use it no more; where it is unfit, another with the same imports would be, too."""
         self._is_unfit = is_unfit
         self.end(why)
 
-    def end(self, why: str) -> None:
-        """End its process; those that it has forked continue. A second call does no harm."""
+    def end(self, why: str, *, hangs: bool = False) -> None:
+        """Leave it; without other Dask workers, or if it hangs, it is killed. What it has forked continues.
+
+        A second call does no harm.
+        """
         if not self.is_alive:
             return
-        self._loop.remove_reader(self._end)
-        self._end.close()
+        self.is_alive = False
+        if self._meeting is not None and not self._meeting.done():
+            self._meeting.cancel()
+        if self._met.end is not None:
+            self._loop.remove_reader(self._met.end)
         if not why:  # it has closed its end, so it exits
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(GONE_S)
-            why = f"its process {self.pid} ended with status {self._process.returncode}"
-        self._process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(GONE_S)
+            status = self._met.status()
+            why = f"its process {self.pid} ended" + ("" if status is None else f" with status {status}")
+        if hangs:
+            self._met.kill()
+        self._met.close()
         self.why = why
         if not self.ready.done():
             self.ready.set_result(None)
@@ -310,7 +324,8 @@ class Template:
         """
         self.used_at = self._loop.time()
         if not self.ready.done() and self.used_at - self._began_at > IMPORT_S:
-            self._refuse(f"it has been importing for {self.used_at - self._began_at:.0f} s")
+            self._is_unfit = True
+            self.end(f"it has been importing for {self.used_at - self._began_at:.0f} s", hangs=True)
         self._num_users += 1
         try:
             await start.wait_for(self.ready)
@@ -335,35 +350,40 @@ class Template:
             self.end("it was unused")
 
     async def _forked(self, launch: Launch) -> Process:
+        environment = launch.whole_environment()
         order = ForkOrder(
-            parent=os.getpid(),
             module=launch.module,
             arguments=launch.arguments,
             num_threads=launch.num_threads,
-            environment=launch.whole_environment(),
+            environment=environment,
+            path=tuple(os.path.abspath(entry) for entry in environment["PYTHONPATH"].split(os.pathsep) if entry),
         )
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with ours:
+        with ExitStack() as stack:
+            asking, leave = map(stack.enter_context, socket.socketpair())
+            end, guards = map(stack.enter_context, socket.socketpair())
+            asking.setblocking(False)
             pid = b""
             try:
-                with adopting(), theirs:
-                    async with asyncio.timeout(FORK_S):
-                        await self._send(order, [theirs.fileno(), launch.output, *launch.descriptors])
-                        theirs.close()
-                        pid = await self._loop.sock_recv(ours, 64)
+                async with asyncio.timeout(FORK_S):
+                    await self._send(order, [leave.fileno(), guards.fileno(), launch.output, *launch.descriptors])
+                    leave.close()
+                    guards.close()
+                    pid = await self._loop.sock_recv(asking, 64)
             except TimeoutError:
-                self.end(f"it forked no process within {FORK_S:g} s")
+                self.end(f"it forked no process within {FORK_S:g} s", hangs=True)
             if self.is_alive and not pid:
                 self._read()  # why
             if not pid:
                 raise TemplateError(self.why or "it could not fork")
-            process = Forked(int(pid))
+            process = Forked(int(pid), end)
             with suppress(OSError):  # it has just been killed
-                ours.send(b"1")
+                asking.send(b"1")
+            stack.pop_all()
+            asking.close()
             return process
 
     async def _send(self, order: ForkOrder, descriptors: list[int]) -> None:
+        assert self._met.end is not None
         data = encode(order)
-        socket.send_fds(self._end, [data[:1]], descriptors)
-        await self._loop.sock_sendall(self._end, data[1:])
+        socket.send_fds(self._met.end, [data[:1]], descriptors)
+        await self._loop.sock_sendall(self._met.end, data[1:])

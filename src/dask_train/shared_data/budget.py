@@ -94,9 +94,10 @@ async def check_budget(peer: Peer, sizes: Mapping[str, int], roles: RoleMemory, 
     available = 0
     for of_host in by_host.values():
         # It is counted with the roles; a limit that is set is of data alone.
-        there = sum(each.templates.get(roles.template, 0) for each in of_host) if limit is None else 0
-        left = [each.left + there for each in of_host if each.left is not None]
-        available += min([sum(each.bytes for each in of_host) + there, *left])
+        there = [_template(each, roles.template) for each in of_host] if limit is None else []
+        once = sum(dict(there).values())  # in the container, where Dask workers share it
+        left = [each.left + once for each in of_host if each.left is not None]
+        available += min([sum(each.bytes for each in of_host) + sum(size for _, size in there), *left])
     own = roles.on(len(rooms)) if limit is None else 0
     if needed > max(0, available - own):
         of_roles = f", less {format_bytes(own)} for {roles.num_roles} role processes" if own else ""
@@ -112,6 +113,11 @@ async def check_budget(peer: Peer, sizes: Mapping[str, int], roles: RoleMemory, 
             + ", use smaller dtypes, free what is persisted, add Dask workers (where some are yet to come, "
             "client.wait_for_workers), or set train.memory.limit.",
         )
+
+
+def _template(each: Room, name: str) -> tuple[int, int]:
+    """Return the process of a Dask worker's template, and what it takes; zeros for none."""
+    return each.template_pids.get(name, 0), each.templates.get(name, 0)
 
 
 def _num_planned(peer: Peer) -> int:

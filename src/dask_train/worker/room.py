@@ -27,25 +27,30 @@ class Room:
     templates
         What each of its templates takes, by its imports
         (:func:`~dask_train.process.templates.name_of`): processes forked of it share that part.
+    template_pids
+        Their processes, by the same names; Dask workers of one host may share one.
     """
 
     bytes: int
     left: int | None
     templates: Mapping[str, int] = field(default_factory=dict)
+    template_pids: Mapping[str, int] = field(default_factory=dict)
 
 
 def room(limit: int | None, dask_worker: Worker) -> Room:
     """Return what this Dask worker can take; runs there."""
-    templates = {name: share_bytes(pid) for pid, name in TemplateProcesses.of(dask_worker).pids().items()}
+    pids = {name: pid for pid, name in TemplateProcesses.of(dask_worker).pids().items()}
+    templates = {name: share_bytes(pid) for name, pid in pids.items()}
     shared = process_pool().used_bytes  # which no process's own memory shows
     if limit is not None:
-        return Room(bytes=max(0, limit - shared), left=None, templates=templates)
+        return Room(bytes=max(0, limit - shared), left=None, templates=templates, template_pids=pids)
     manager = dask_worker.memory_manager
     most = int((manager.memory_limit or 0) * (manager.memory_target_fraction or 1.0))
     used = dask_worker.monitor.get_process_memory()
     room = 1 << 62 if not most else max(0, most - used - shared - sum(templates.values()))
     left = bytes_left()
-    return Room(bytes=room, left=None if left is None else left + process_pool().warm_bytes, templates=templates)
+    left = None if left is None else left + process_pool().warm_bytes
+    return Room(bytes=room, left=left, templates=templates, template_pids=pids)
 
 
 def share_bytes(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""The template processes of one Dask worker, which end with it, and the start of its child processes."""
+"""The template processes that one Dask worker uses, and the start of its child processes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dask_train.worker.metrics import WorkerMetrics
 
 
 class TemplateProcesses(OwnPlugin):
-    """A plug-in of the Dask worker that holds its templates, so that all end when it closes."""
+    """A plug-in of the Dask worker that holds its templates; those that no other shares end when it closes."""
 
     name = "dask-train-templates"
 
     def __init__(self, dask_worker: Worker) -> None:
         self._worker, self._loop = dask_worker, dask_worker.loop.asyncio_loop
-        self._templates = Templates()
+        self._templates = Templates(dask_worker.scheduler.address, dask_worker.local_directory)
 
     def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - as Dask calls it
-        """End all, with the Dask worker."""
+        """Leave all, with the Dask worker."""
         self._templates.close()
 
     def start(self, start: ProcessStart) -> Future[Process]:

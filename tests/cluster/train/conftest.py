@@ -29,6 +29,8 @@ def _belongings(dask_worker: Any = None) -> dict[str, Any]:
         except FileNotFoundError:
             continue
         files.append(name if name.startswith("/memfd:") else name.partition(":")[0])  # without a socket's number
+    for name in ("anon_inode", "pipe") * len(kept):  # a template's pidfd and lifeline
+        files.remove(name)
     return {
         "children": sorted(child.pid for child in process.children(recursive=True) if child.pid not in kept),
         # Sockets come and go with Dask's own connections.

@@ -9,6 +9,7 @@ import time
 
 import dask
 import pytest
+from dask_workers import own_dask_worker
 
 import dask_train as dt
 
@@ -80,7 +81,7 @@ run.result()
 
 def test_roles_go_where_they_are_told_to(client, workers):
     address = workers(client)[1]
-    result = dt.train(lambda session: os.getppid(), roles={"worker": 2}, on=[address])
+    result = dt.train(lambda session: own_dask_worker(), roles={"worker": 2}, on=[address])
     assert set(result.results["worker"]) == set(client.run(os.getpid, workers=[address]).values())
     with pytest.raises(dt.PlacementError, match=r"on= names tcp://127.0.0.1:1, and the Dask workers are"):
         dt.train(serve, roles={"worker": 1}, on=["tcp://127.0.0.1:1"])

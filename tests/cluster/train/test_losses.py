@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from dask_workers import own_dask_worker
 
 import dask_train as dt
 
@@ -187,7 +188,7 @@ def test_what_a_checkpoint_holds_is_trained_though_the_account_of_it_is_lost(
                 session.send("is in its third batch")
                 session.receive(30)
                 if session.rank == victim:
-                    os.kill(os.getppid() if dask_worker else os.getpid(), signal.SIGKILL)
+                    os.kill(own_dask_worker() if dask_worker else os.getpid(), signal.SIGKILL)
                 session.wait_until_stopped()
         return start
 
@@ -228,7 +229,7 @@ def test_what_was_lost_without_a_checkpoint_is_done_again(client, wait_for, work
         for _ in session.batches(batch_size=10):
             if session.attempt == 0 and session.position == (0, 3):
                 if session.rank == 1:
-                    os.kill(os.getppid(), signal.SIGKILL)
+                    os.kill(own_dask_worker(), signal.SIGKILL)
                 session.wait_until_stopped()
 
     result = dt.train(worker, roles={"worker": 2}, data=np.arange(40), recovery="gang")

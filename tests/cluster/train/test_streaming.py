@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask import delayed
+from dask_workers import own_dask_worker
 
 import dask_train as dt
 from dask_train.data.pool import process_pool
@@ -282,7 +283,7 @@ def test_a_killed_role_goes_on_and_so_do_others(client, tmp_path):
 
 def test_a_killed_dask_worker(client, tmp_path, wait_for, workers):
     """It takes segments and a role along; Dask computes the ones anew, and the other begins elsewhere."""
-    log, worker = going_on(tmp_path, lambda: os.kill(os.getppid(), signal.SIGKILL))
+    log, worker = going_on(tmp_path, lambda: os.kill(own_dask_worker(), signal.SIGKILL))
     result = dt.train(worker, roles={"worker": 2}, data=rows(), streaming=3)
     assert result.results["worker"] == [0, 1]
     assert sorted(log()) == sorted([*range(ROWS)] * 2)

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import dask
+import psutil
 import pytest
+from dask_workers import own_dask_worker
 from distributed import Client
 from rich.console import Console
 
@@ -39,8 +41,8 @@ def on() -> Iterator[None]:
 
 
 def what_i_am(session: dt.Session) -> tuple[bool, int, int]:
-    """Whether this was forked of a template, this process, and its parent."""
-    return "dask_train.process.template" in sys.modules, os.getpid(), os.getppid()
+    """Whether this was forked of a template, this process, and its Dask worker."""
+    return "dask_train.process.template" in sys.modules, os.getpid(), own_dask_worker()
 
 
 def report_and_wait(session: dt.Session) -> None:
@@ -58,17 +60,18 @@ def templates_of(client: Client) -> dict[str, dict[int, str]]:
     return {address: found for address, found in client.run(tell).items() if found}
 
 
-def test_roles_are_forked_of_one_template_a_dask_worker(client: Client) -> None:
-    parents = set(client.run(os.getpid).values())
+def test_roles_of_both_dask_workers_are_forked_of_one_template(client: Client) -> None:
+    dask_workers = set(client.run(os.getpid).values())
     first = dt.train(what_i_am, roles={"worker": 4}, framework=Cheap())
     made = templates_of(client)
     assert [list(found.values()) for found in made.values()] == [["sqlite3"]] * 2
+    assert len({pid for found in made.values() for pid in found}) == 1, "they share it"
     second = dt.train(what_i_am, roles={"worker": 2}, framework=Cheap())
     assert templates_of(client) == made, "they stay"
     told = [*first.results["worker"], *second.results["worker"]]
     assert all(forked for forked, _, _ in told)
     assert len({pid for _, pid, _ in told}) == 6, "a process a role"
-    assert {parent for _, _, parent in told} == parents, "children of the Dask workers"
+    assert {own for _, _, own in told} == dask_workers
     with dask.config.set({"train.template.idle": 0}):
         ((forked, _, _),) = dt.train(what_i_am, roles={"worker": 1}, framework=Cheap()).results["worker"]
     assert not forked
@@ -92,7 +95,7 @@ def test_the_doctor_and_the_status_tell_of_them(client: Client, capsys: Any) -> 
 def test_a_killed_template_takes_no_role_with_it(client: Client, until: Any, wait_for: Any, is_alive: Any) -> None:
     run = dt.train(report_and_wait, roles={"worker": 2}, framework=Cheap(), wait=False)
     roles = until(run, 2)
-    killed = [pid for found in templates_of(client).values() for pid in found]
+    killed = {pid for found in templates_of(client).values() for pid in found}
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not any(map(is_alive, killed)), "the templates are dead")
@@ -103,17 +106,26 @@ def test_a_killed_template_takes_no_role_with_it(client: Client, until: Any, wai
     assert forked, "there is another"
 
 
-def test_template_and_roles_end_with_their_dask_worker(
-    client: Client, until: Any, wait_for: Any, is_alive: Any
+def test_roles_end_with_their_dask_worker_and_the_template_with_the_last(
+    client: Client, until: Any, wait_for: Any, is_alive: Any, workers: Any
 ) -> None:
-    run = dt.train(report_and_wait, roles={"worker": 2}, framework=Cheap(), wait=False, recovery=None)
-    roles = until(run, 2)
-    pids = [role["pid"] for role in roles.values()]
-    workers = client.run(os.getpid)
-    template = {address: next(iter(found)) for address, found in templates_of(client).items()}
-    victim = next(iter(template))
-    os.kill(workers[victim], signal.SIGKILL)
-    wait_for(lambda: not is_alive(template[victim]), "its template is gone")
-    wait_for(lambda: not all(map(is_alive, pids)), "its roles are gone")
+    runs, roles = [], []
+    for address in workers(client):
+        run = dt.train(report_and_wait, roles={"worker": 1}, framework=Cheap(), wait=False, recovery=None, on=[address])
+        runs.append(run)
+        roles.append(until(run, 1)["worker", 0]["pid"])
+    guards = [psutil.Process(pid).ppid() for pid in roles]
+    pids = client.run(os.getpid)
+    first, last = (pids[address] for address in workers(client))
+    ((template,),) = {tuple(found) for found in templates_of(client).values()}
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: not is_alive(roles[0]) and not is_alive(guards[0]), "its role is gone")
     with pytest.raises(dt.RoleLostError):
-        run.result()
+        runs[0].result()
+    assert all(map(is_alive, (template, last, roles[1], guards[1]))), "the other goes on"
+    os.kill(template, signal.SIGSTOP)
+    os.kill(last, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, (template, roles[1], guards[1]))), "nothing is left")
+    with pytest.raises(dt.RoleLostError):
+        runs[1].result()
+    wait_for(lambda: len(workers(client)) == 2, "the nannies have started the Dask workers again")

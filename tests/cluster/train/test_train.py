@@ -12,6 +12,7 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import pytest
+from dask_workers import own_dask_worker
 
 import dask_train as dt
 
@@ -154,7 +155,7 @@ def test_a_role_process_has_its_share_of_the_host_and_a_folder(client):
     def worker(session):
         names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "MKL_NUM_THREADS", "DASK_PARENT", "MY_DEVICES")
         (session.scratch / "file").write_text("x")
-        return os.getppid(), [os.environ.get(n) for n in names], str(session.scratch), "distributed" in sys.modules
+        return own_dask_worker(), [os.environ.get(n) for n in names], str(session.scratch), "distributed" in sys.modules
 
     def set_variable():
         os.environ["MY_DEVICES"] = "3"

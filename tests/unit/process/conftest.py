@@ -33,7 +33,7 @@ die_with(parent, lifeline)
 write_stacks_on_signal(2)
 import numpy as np
 told = {
-    "pid": os.getpid(), "parent": os.getppid(), "session": os.getsid(0), "folder": os.getcwd(),
+    "pid": os.getpid(), "parent": os.getppid(), "session": os.getsid(0), "folder": os.getcwd(), "path": sys.path,
     "arguments": sys.argv[1:-3], "imported_by": getattr(sys.modules.get("cheap_framework"), "IMPORTED_BY", None),
     "collects": gc.isenabled(), "num_kept": gc.get_freeze_count(),
     "import_collects": getattr(sys.modules.get("cheap_framework"), "COLLECTS", None),

@@ -1,77 +1,81 @@
-"""A child that another process has forked, adopted by this one."""
+"""A process that another has forked for this one, as its guard tells of it."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
-from dask_train.process.forked import Forked, adopting
+from dask_train.process import forked as forked_module
+from dask_train.process.forked import Forked
 
-# Forks a process that waits for a byte and ends as it says, or is killed; tells its number and ends.
-MIDDLE = """
+# Stands for a template: forks a process that waits for a byte and ends as it says.
+TEMPLATE = """
 import os, sys
-if pid := os.fork():
-    print(pid, flush=True)
+from dask_train.process.guard import fork_guarded
+end, asking, owner = map(int, sys.argv[1:])
+if not fork_guarded(end, os.pidfd_open(owner)):
     os._exit(0)
-word = sys.stdin.buffer.raw.read(1)
-os._exit(int(word or b"0"))
+os.write(asking, f"{os.getpid()} {os.getppid()}".encode())
+os._exit(int(os.read(asking, 1) or b"0"))
 """
 
 
-class Orphan:
-    """A grandchild whose parent has ended while this process adopted."""
+class Guarded:
+    """A fork of a template that has ended, and this process's ends of its sockets."""
 
-    def __init__(self) -> None:
-        with adopting():
-            middle = subprocess.Popen([sys.executable, "-c", MIDDLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            assert middle.stdout is not None
-            assert middle.stdin is not None
-            self.pid = int(middle.stdout.readline())
-            self.end = middle.stdin
-            middle.wait(60)
-            middle.stdout.close()
+    def __init__(self, owner: int | None = None) -> None:
+        self.asking, asking = socket.socketpair()
+        self.end, end = socket.socketpair()
+        with asking, end:
+            numbers = (end.fileno(), asking.fileno())
+            command = [sys.executable, "-c", TEMPLATE, *map(str, (*numbers, owner or os.getpid()))]
+            subprocess.run(command, pass_fds=numbers, check=True, timeout=60)
+        self.asking.settimeout(20)
+        self.pid, self.guard = map(int, self.asking.recv(64).split())
 
     def close(self) -> None:
-        try:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        except (ProcessLookupError, ChildProcessError):  # it has been waited for
-            pass
+        for pid in (self.guard, self.pid):
+            if psutil.pid_exists(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.asking.close()
         self.end.close()
 
 
 @pytest.fixture
-def orphan(no_leaks) -> Iterator[Orphan]:
+def guarded(no_leaks) -> Iterator[Guarded]:
     with no_leaks():
-        made = Orphan()
+        made = Guarded()
         yield made
         made.close()
 
 
-def test_it_is_waited_for_like_any_child(orphan):
-    forked = Forked(orphan.pid)
+def test_its_end_is_told(guarded, wait_for):
+    forked = Forked(guarded.pid, guarded.end)
     assert forked.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         forked.wait(0.01)
-    orphan.end.write(b"7")
-    orphan.end.flush()
+    guarded.asking.send(b"7")
+    wait_for(lambda: psutil.Process(guarded.pid).status() == psutil.STATUS_ZOMBIE, "its number is kept")
     assert forked.wait(60) == forked.poll() == forked.returncode == forked.wait() == 7
+    wait_for(lambda: not psutil.pid_exists(guarded.guard) and not psutil.pid_exists(guarded.pid), "both are gone")
 
 
-def test_a_signal_is_a_negative_number(orphan):
-    forked = Forked(orphan.pid)
-    os.kill(orphan.pid, signal.SIGKILL)
-    assert forked.wait(60) == -signal.SIGKILL
+def test_a_signal_is_a_negative_number(guarded):
+    forked = Forked(guarded.pid, guarded.end)
+    os.kill(guarded.pid, signal.SIGTERM)
+    assert forked.wait(60) == -signal.SIGTERM
 
 
-def test_several_threads_may_wait(orphan, in_threads):
-    forked = Forked(orphan.pid)
+def test_several_threads_may_wait(guarded, in_threads):
+    forked = Forked(guarded.pid, guarded.end)
     waiting = threading.Barrier(4)
 
     def wait():
@@ -80,36 +84,46 @@ def test_several_threads_may_wait(orphan, in_threads):
 
     def end():
         waiting.wait(60)
-        os.kill(orphan.pid, signal.SIGTERM)
+        os.kill(guarded.pid, signal.SIGTERM)
         return -signal.SIGTERM
 
     assert in_threads(wait, wait, wait, end) == [-signal.SIGTERM] * 4
 
 
-def test_one_that_somebody_else_has_waited_for_has_ended(orphan):
-    forked = Forked(orphan.pid)
-    os.kill(orphan.pid, signal.SIGKILL)
-    os.waitpid(orphan.pid, 0)
-    assert forked.wait(60) == 0, "nobody knows how"
+def test_it_dies_with_its_guard(guarded, wait_for):
+    forked = Forked(guarded.pid, guarded.end)
+    os.kill(guarded.guard, signal.SIGKILL)
+    assert forked.wait(60) == -signal.SIGKILL
+    wait_for(lambda: not psutil.pid_exists(guarded.pid), "it is gone")
 
 
-def test_a_stranger_is_no_child():
-    with pytest.raises(ChildProcessError):
-        Forked(os.getppid())
+def test_a_guard_that_is_stopped_is_not_waited_for(guarded, wait_for, monkeypatch):
+    monkeypatch.setattr(forked_module, "TOLD_S", 0.1)
+    forked = Forked(guarded.pid, guarded.end)
+    os.kill(guarded.guard, signal.SIGSTOP)
+    guarded.asking.send(b"7")
+    assert forked.wait() == -signal.SIGKILL
+    wait_for(lambda: not psutil.pid_exists(guarded.guard), "the kernel has killed it")
 
 
-def is_adopting():
-    import ctypes
+@pytest.mark.parametrize("stopped", [False, True])
+def test_both_end_with_the_socket(guarded, wait_for, stopped):
+    if stopped:
+        os.kill(guarded.guard, signal.SIGSTOP)
+    guarded.end.close()
+    wait_for(lambda: not psutil.pid_exists(guarded.guard) and not psutil.pid_exists(guarded.pid), "both are gone")
 
-    found = ctypes.c_int()
-    ctypes.CDLL(None).prctl(37, ctypes.byref(found), 0, 0, 0)
-    return bool(found.value)
+
+def test_both_end_with_their_dask_worker_though_another_process_has_its_socket(no_leaks, wait_for):
+    with no_leaks(), subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as owner:
+        made = Guarded(owner.pid)  # the socket is this process's
+        assert psutil.pid_exists(made.guard)
+        owner.kill()
+        wait_for(lambda: not psutil.pid_exists(made.guard) and not psutil.pid_exists(made.pid), "both are gone")
+        made.close()
 
 
-def test_this_process_adopts_no_longer_than_it_has_to():
-    assert not is_adopting(), "also after the tests before this one"
-    with adopting():
-        with adopting():
-            assert is_adopting()
-        assert is_adopting(), "another one still does"
-    assert not is_adopting()
+def test_no_process():
+    here, there = socket.socketpair()
+    with here, there, pytest.raises(OSError, match="No such process"):
+        Forked(1 << 22, here)

@@ -7,6 +7,7 @@ import os
 import socket
 from concurrent.futures import Future
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,7 +124,7 @@ def test_a_child_that_is_killed_before_it_has_a_process_has_ended(no_leaks, tmp_
 
     def starting(start: ProcessStart) -> Future[Any]:
         start.give_up = lambda: awaited.set_exception(GivenUpError())  # type: ignore[method-assign]
-        start.template_pid = os.getpid()
+        start.template = SimpleNamespace(pid=os.getpid())  # type: ignore[assignment]
         return awaited
 
     async def run() -> None:

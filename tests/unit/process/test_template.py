@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from dask_train.process import template
+from dask_train.process.connections import SECRET
 from dask_train.process.template import Imported, Unfit, other_threads, unfit
-from dask_train.transport.frames import messages_from
+from dask_train.transport.frames import FrameReader
 
-SERVE = "import sys; from dask_train.process.template import serve; serve(int(sys.argv[1]), sys.argv[2:])"
+SERVE = """
+import sys
+from dask_train.process.life import die_with_end
+from dask_train.process.template import serve
+die_with_end(int(sys.argv[1]))
+serve(*map(int, sys.argv[1:3]), sys.argv[3:])
+"""
 
 
 @pytest.fixture
@@ -53,32 +62,67 @@ def test_a_device_that_is_open_is_named(alone, monkeypatch):
 
 
 @contextmanager
-def served(*modules: str, path: str = "") -> Iterator[tuple[socket.socket, subprocess.Popen[bytes]]]:
-    """A template with these imports, and this side of its socket."""
-    ours, theirs = socket.socketpair()
-    ours.settimeout(20.0)
-    command = [sys.executable, "-c", SERVE, str(theirs.fileno()), *modules]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [path, *sys.path]))}
-    with ours, subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment) as process:
-        theirs.close()
-        try:
-            yield ours, process
-        finally:
-            process.kill()
+def served(*modules: str, path: str = "") -> Iterator[tuple[socket.socket, int, subprocess.Popen[bytes]]]:
+    """A template with these imports, this side of a socket with it, and of its lifeline."""
+    reading, writing = os.pipe()
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as end:
+        listener.bind("")
+        listener.listen()  # so that nobody is turned away; the template does it again
+        command = [sys.executable, "-c", SERVE, str(reading), str(listener.fileno()), *modules]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [path, *sys.path])), SECRET: "s" * 64}
+        with subprocess.Popen(command, pass_fds=[reading, listener.fileno()], env=environment) as process:
+            os.close(reading)
+            try:
+                end.settimeout(20.0)
+                end.connect(listener.getsockname())
+                listener.close()
+                yield end, writing, process
+            finally:
+                process.kill()
+                os.close(writing)
 
 
-def test_it_tells_what_it_has_imported_and_ends_with_its_dask_worker(no_leaks):
-    with no_leaks(), served("colorsys") as (end, process):
-        imported = next(messages_from(end))
+def greeting(end: socket.socket, secret: bytes = b"s" * 64) -> Any:
+    """What it says to who knows its secret."""
+    for part in (secret[:10], secret[10:]):
+        end.sendall(part)
+    return next(iter(FrameReader().feed(end.recv(1 << 16))), None)
+
+
+def test_it_tells_what_it_has_imported_and_ends_with_its_last_dask_worker(no_leaks):
+    with no_leaks(), served("colorsys") as (end, _, process):
+        imported = greeting(end)
         assert isinstance(imported, Imported)
         assert {"colorsys", "dask_train", "sys"} <= imported.packages
         assert not {"distributed", "keras", "tensorflow", "torch"} & imported.packages, "it has nothing else"
         end.close()
-        assert process.wait(60) == 0
+        assert process.wait(60) == 0, "also while someone has its lifeline"
 
 
 def test_an_import_that_fails_is_told_with_its_reason(no_leaks, tmp_path):
     (tmp_path / "raises_at_import.py").write_text("raise SystemExit('not here')")
-    with no_leaks(), served("raises_at_import", path=str(tmp_path)) as (end, process):
-        assert next(messages_from(end)) == Unfit(why="SystemExit: not here")
-        assert process.wait(60) == 1
+    with no_leaks(), served("raises_at_import", path=str(tmp_path)) as (end, _, process):
+        assert greeting(end) == Unfit(why="SystemExit: not here")
+        end.close()
+        assert process.wait(60) == 0
+
+
+def test_who_does_not_know_the_secret_is_told_nothing(no_leaks):
+    with no_leaks(), served("colorsys") as (end, _, process):
+        assert greeting(end, b"S" * 64) is None
+        assert process.poll() is None
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_it_is_killed_when_nobody_has_its_lifeline(no_leaks, stopped):
+    with no_leaks(), served("colorsys") as (end, own, process):
+        greeting(end)
+        if stopped:
+            process.send_signal(signal.SIGSTOP)
+        others = os.open(f"/proc/self/fd/{own}", os.O_WRONLY)  # as another Dask worker has it
+        os.dup2(others, own)
+        os.close(others)
+        assert process.poll() is None, "somebody has it"
+        with open(os.devnull) as other:
+            os.dup2(other.fileno(), own)
+        assert process.wait(60) == -signal.SIGKILL

@@ -64,12 +64,19 @@ def test_a_template_that_is_there_is_not_counted_twice(contained):
     with pytest.raises(DataError, match=r"can take 1\.95 GiB, less 0\.98 GiB for 4 role processes"):
         check([before] * 2, 1001 * MIB, roles)
     # Templates of this framework are there by now, of which less is left in each Dask worker and in the container.
-    there = Room(
-        bytes=whole // 2 - 300 * MIB, left=whole - 600 * MIB if contained else None, templates={"large": 300 * MIB}
-    )
-    check([there] * 2, 1000 * MIB, roles)
-    with pytest.raises(DataError, match=r"can take 1\.95 GiB, less 0\.98 GiB for 4 role processes"):
-        check([there] * 2, 1001 * MIB, roles)
+    for pids, taken in (((11, 12), 600), ((11, 11), 300)):  # one each, or one that they share
+        there = [
+            Room(
+                bytes=whole // 2 - 300 * MIB,
+                left=whole - taken * MIB if contained else None,
+                templates={"large": 300 * MIB},
+                template_pids={"large": pid},
+            )
+            for pid in pids
+        ]
+        check(there, 1000 * MIB, roles)
+        with pytest.raises(DataError, match=r"can take 1\.95 GiB, less 0\.98 GiB for 4 role processes"):
+            check(there, 1001 * MIB, roles)
 
 
 def test_a_template_of_another_framework_takes_its_part():
