@@ -128,3 +128,11 @@ def may_have_own_losses(model: Any) -> bool:
     regularizers += [getattr(variable, "regularizer", None) for variable in model.trainable_variables]
     own += [one for one in regularizers if one is not None and not is_of_keras(one)]
     return has_own_steps(model) or bool(own)
+
+
+def may_shape_rows(model: Any) -> bool:
+    """Return whether code of a user's own may change the shapes of outputs and targets, or a layer that takes text."""
+    layers = flatten_layers(model)
+    own = any(not is_of_keras(type(layer)) for layer in (model, *layers))
+    shaping = (keras.layers.Lambda, keras.layers.TextVectorization)
+    return own or has_own_steps(model) or is_own(model, "test_step") or any(isinstance(one, shaping) for one in layers)
