@@ -235,9 +235,9 @@ class TensorFlowBackend:
             return has_all_rows_alone(tensor)
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
-    def row_shape_may_vary(self, tensor: Any) -> bool:
-        """Return whether a graph does not know it; eager code may do anything."""
-        return len(tensor.shape) > 1 and (not is_graph_tensor(tensor) or None in tuple(tensor.shape[1:]))
+    def row_shape_may_vary(self, tensor: Any, *, by_code: bool) -> bool:
+        """Return whether a graph does not know it, or eager code may change it."""
+        return None in tuple(tensor.shape[1:]) if is_graph_tensor(tensor) else by_code and len(tensor.shape) > 1
 
     def key_of(self, variable: Any) -> Any:
         """TensorFlow's own key of the variable."""

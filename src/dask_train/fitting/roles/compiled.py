@@ -31,9 +31,8 @@ def compiled_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction
 
     Those that go by row depend on the length of rows. Where code of the user's own may change that, workers compare it.
     """
-    lengths = RowLengths(replicas, backend, share)
-    compared = lengths if backend.graphs_tell_more or may_shape_rows(model) else None
-    gathering = _Gathering(GlobalRows(replicas, backend, share), backend, compared)
+    lengths = RowLengths(replicas, backend, share, by_code=may_shape_rows(model))
+    gathering = _Gathering(GlobalRows(replicas, backend, share), backend, lengths)
     update = MetricsList.update_state
 
     def update_state(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
@@ -58,7 +57,7 @@ def compiled_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction
 
 
 class _Gathering:
-    def __init__(self, rows: GlobalRows, backend: Backend, lengths: RowLengths | None) -> None:
+    def __init__(self, rows: GlobalRows, backend: Backend, lengths: RowLengths) -> None:
         self._rows, self._backend, self._lengths = rows, backend, lengths
 
     def of(self, loss: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +66,7 @@ class _Gathering:
 
         def of_all(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
             if by_row and not has_values_alone(y_true, y_pred):
-                if self._lengths is not None and not _is_masked(y_pred):
+                if not _is_masked(y_pred):
                     self._lengths.check(keras.tree.flatten([y_true, y_pred]))
                 return loss(y_true, y_pred, sample_weight)
             given = self.all_rows(y_true, y_pred, sample_weight, derives=True)
@@ -78,17 +77,15 @@ class _Gathering:
 
     def update(self, metrics: list[Any], y_true: Any, y_pred: Any, sample_weight: Any) -> None:
         """Update metrics that go by row with those of this worker."""
-        lengths, masked = self._lengths, []
-        if lengths is not None:
-            masked = [metric for metric in metrics if isinstance(metric, MeanMetricWrapper) and _is_masked(y_pred)]
-            if len(masked) < len(metrics):
-                lengths.check(keras.tree.flatten([y_true, y_pred]))
+        masked = [metric for metric in metrics if isinstance(metric, MeanMetricWrapper) and _is_masked(y_pred)]
+        if len(masked) < len(metrics):
+            self._lengths.check(keras.tree.flatten([y_true, y_pred]))
         for metric in metrics:
             if metric not in masked:
                 metric.update_state(y_true, y_pred, sample_weight=sample_weight)
-        if lengths is not None and masked:  # they take means over the steps of a row, masked ones included
+        if masked:  # they take means over the steps of a row, masked ones included
             given = [one for one in (y_true, y_pred, get_keras_mask(y_pred), sample_weight) if one is not None]
-            y_true, y_pred, mask, *weights = lengths.padded([keras.ops.convert_to_tensor(one) for one in given])
+            y_true, y_pred, mask, *weights = self._lengths.padded([keras.ops.convert_to_tensor(one) for one in given])
             set_keras_mask(y_pred, mask)
             for metric in masked:
                 metric.update_state(y_true, y_pred, sample_weight=weights[0] if weights else None)

@@ -22,10 +22,17 @@ from dask_train.fitting.roles.gradients import RowFraction
 
 
 class RowLengths:
-    """Compares the shapes of rows over all workers, in steps that may change them."""
+    """Compares the shapes of rows over all workers, in steps that may change them.
 
-    def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction) -> None:
+    Parameters
+    ----------
+    by_code
+        Whether code may, where a step runs as it is written.
+    """
+
+    def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction, *, by_code: bool) -> None:
         self._gathering, self._backend, self._share = RowGathering(replicas), backend, share
+        self._by_code = by_code
 
     def check(self, tensors: Sequence[Any]) -> None:
         """Check that rows of tensors have the same shapes on all workers, when a step comes to this point.
@@ -55,7 +62,9 @@ class RowLengths:
         return found
 
     def _may_differ(self, tensors: Sequence[Any]) -> bool:
-        return not is_aside() and any(self._backend.row_shape_may_vary(tensor) for tensor in tensors)
+        if is_aside():
+            return False
+        return any(self._backend.row_shape_may_vary(tensor, by_code=self._by_code) for tensor in tensors)
 
     def _of_all(self, sizes: np.ndarray) -> np.ndarray:
         """Return the sizes of each worker that has rows."""
