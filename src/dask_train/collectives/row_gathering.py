@@ -67,7 +67,8 @@ class RowGathering:
             listed = ", ".join(f"{np.dtype(dtype)} {shape}" for dtype, shape in kinds)
             raise ValueError(
                 f"The rows of this worker's share are of {listed}, and those of another worker's are of other shapes "
-                "or dtypes. Make the same of any rows, or pass workers=1."
+                "or dtypes. Make the same of any rows, for example as long as the longest one of all workers, whose "
+                "length is the maximum of gathered lengths; or pass workers=1."
             )
         counts = heads[:, 0].tolist()
         edges = [0, *itertools.accumulate(count * sum(widths) for count in counts)]

@@ -45,11 +45,11 @@ def check_losses(
     """
     import keras
 
-    from dask_train.fitting.roles.rehearsal import may_have_own_losses
+    from dask_train.fitting.roles.rehearsal import Inspection
     from dask_train.keras_models.serialization import model_size_bytes
 
     backend = backend_of(keras.backend.backend())
-    if not backend.refuses_losses or not data.columns.are_known or not may_have_own_losses(model):
+    if not data.columns.are_known or not Inspection(model, backend).in_client:
         return
     if model_size_bytes(model) > _MOST_BYTES or any(column.is_text for column in data.columns):
         return

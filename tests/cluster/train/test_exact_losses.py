@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 from keras import losses, metrics
 from keras.optimizers import SGD, LossScaleOptimizer
@@ -45,6 +46,8 @@ two = functools.partial(cell, labels={"value": TARGETS, "late": BINARY}, toleran
 trained = functools.partial(cell, labels=CLASS, validates=False)
 WEIGHTED, BY_STEP, BY_CLASS = {"weights": equal.WEIGHT}, {"weights": equal.IDS}, {"class_weight": {0: 3.0, 2: 0.5}}
 WEIGHTS = "mean_with_sample_weight"
+# A step on JAX has shapes that do not depend on values.
+CUTS = ("tensorflow", "torch")
 
 # Losses of Keras' own, of which each worker computes the sum over its rows.
 BY_ROW = {
@@ -62,6 +65,7 @@ BY_ROW = {
         lambda: network(3, by_class(ignore_class=1, reduction=WEIGHTS)), CLASS, **WEIGHTED
     ),
     "ignored class, mask": series(lambda: of_steps(by_class(ignore_class=2))),
+    "mask, unequal lengths": series(lambda: whole.cut(whole.Cut, by_class(), masks=True), backends=CUTS),
     "two outputs": two(lambda: whole.of_two("mse")),
     # Sums of 11 or 8 bits are other ones in another order.
     "mixed_float16": cell(lambda: whole.in_half_precision("mixed_float16", "mse"), tolerance=1e-3),
@@ -125,6 +129,10 @@ GATHERED = {
     "ring": trained(lambda: steps.with_layer(steps.Avoids()), validates=True),
     "layer": trained(lambda: steps.with_layer(steps.Contrasts()), validates=True),
     "statistics": trained(lambda: steps.with_layer(steps.Centers()), validates=True),
+    "lengths, by row": series(lambda: whole.cut(whole.CutTogether, by_class(), masks=False), backends=CUTS),
+    "lengths, compared": series(
+        lambda: whole.cut(whole.CutTogether, whole.spread_of_steps, masks=False), backends=CUTS
+    ),
     "loss scaling": trained(lambda: steps.Computes.made("of all", LossScaleOptimizer(SGD(0.05)))),
 }
 WAYS = {"by row": BY_ROW, "compared": COMPARED, "metrics": METRICS, "gathered": GATHERED}
@@ -167,8 +175,8 @@ def test_workers_compute_what_one_process_does(client, alone, num_workers, names
 # What can't be exact is an error.
 REFUSED = {
     "unequal lengths": (
-        series(whole.of_unequal_lengths),
-        {"tensorflow": "and those of another worker's are of other shapes"},
+        series(lambda: whole.of_unequal_lengths(whole.spread_of_steps)),
+        dict.fromkeys(CUTS, "and those of another worker's are of other shapes"),
     ),
     "sum over own rows beside those of all": (
         trained(lambda: steps.Computes.made("own rows summed", SGD(0.001))),
@@ -184,3 +192,32 @@ def test_what_is_not_is_refused(client, name):
     one, told = REFUSED[name]
     with pytest.raises(dt.RoleFailedError, match=told[BACKEND]):
         equal.trained({name: one}, 2)
+
+
+IDS = np.ones((64, 5), np.int64)
+IDS[:, 3:] = 0
+IDS[::16] = 1  # one row of each batch is longer than all others
+
+
+@slow
+@pytest.mark.skipif(BACKEND not in CUTS, reason="a step on JAX has shapes that do not depend on values")
+def test_a_loss_by_row_of_unequal_lengths_is_refused(client):
+    """Each row's mean is over the steps of the longest row that its worker has."""
+    model = whole.of_unequal_lengths("mse")
+    with pytest.raises(dt.RoleFailedError, match="have a size of 3 on one worker and of 5 on another"):
+        dt.fit(model, IDS, np.ones((64, 1, 1)), batch_size=16, shuffle=False, workers=2, verbose=0)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="takes text")
+@pytest.mark.parametrize("masks", [pytest.param(True, marks=slow), False])
+def test_texts_are_padded_to_the_longest_of_all_workers(client, masks):
+    texts, classes = np.array(["a b c d e", *["f g"] * 15] * 3, object), np.arange(48) % 3
+    models = []
+    for _ in range(2):
+        keras.utils.set_random_seed(0)
+        models.append(whole.of_texts(masks=masks))
+    one, several = models
+    one.fit(keras.ops.convert_to_tensor(texts.tolist()), classes, batch_size=16, shuffle=False, verbose=0)
+    dt.fit(several, texts, classes, batch_size=16, shuffle=False, workers=2, verbose=0)
+    for mine, others in zip(one.get_weights(), several.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, others, atol=1e-6)

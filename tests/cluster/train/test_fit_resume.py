@@ -18,8 +18,11 @@ import numpy as np
 import pytest
 from dask_workers import own_dask_worker
 from keras import layers
+from loading import loaded
 
 import dask_train as dt
+
+steps = loaded(__file__, "contrastive_steps")
 
 pytestmark = pytest.mark.slow
 
@@ -194,3 +197,20 @@ def test_a_checkpoint_goes_from_backend_to_backend(client, tmp_path):
     with np.load(tmp_path / "weights.npz") as weights:
         for place, value in enumerate(model.get_weights()):
             np.testing.assert_allclose(weights[f"arr_{place}"], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("workers", [3, pytest.param(1, marks=pytest.mark.nightly)])
+def test_a_queue_of_gathered_rows_goes_on_with_another_number_of_workers(client, tmp_path, workers):
+    """In the second epoch, whose rows it has a part of."""
+    x = np.random.default_rng(0).normal(size=(ROWS, 8))
+    models = []
+    for number, callbacks in ((1, []), (2, [Dying(stops=True)]), (workers, [])):
+        keras.utils.set_random_seed(3)
+        models.append(steps.Remembers.made())
+        kept = {} if number == 1 and not models[1:] else {"checkpoint": tmp_path, "resume": not callbacks}
+        settings = {"batch_size": BATCH_SIZE, "epochs": 2, "seed": 5, "verbose": 0, "client": client, **kept}
+        result = dt.fit(models[-1], x, workers=number, callbacks=callbacks, **settings)
+    assert result.ledger.repeated == 0
+    for one, same in zip(models[2].weights, models[0].weights, strict=True):
+        np.testing.assert_allclose(one, same, atol=1e-5)
+    assert not np.allclose(models[1].queue, models[0].queue, atol=1e-2)

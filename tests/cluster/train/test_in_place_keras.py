@@ -15,9 +15,11 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from loading import loaded
 
 import dask_train as dt
 
+steps = loaded(__file__, "contrastive_steps")
 BACKEND = keras.backend.backend()
 pytestmark = [
     pytest.mark.backends,
@@ -260,3 +262,24 @@ def test_a_callback_that_has_set_weights_sets_them_once(client, tmp_path):
     found = fitted(client, tmp_path / "fate", [(0, "training", STEPS + 5)], recovery="in_place", **settings)
     assert of(tmp_path / "fate") == ([2, 1, 1], 1)
     check_same(found, wanted)
+
+
+def remembering(client, folder, losses=(), **settings):
+    """Train a model that keeps rows of all workers in a queue."""
+    folder.mkdir()
+    keras.utils.set_random_seed(3)
+    parts = [Fated(str(folder), losses), layers.Dense(6, "tanh"), steps.Avoids(), layers.Dense(3)]
+    model = keras.Sequential([layers.Input((8,)), *parts])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return dt.fit(model, X, Y, epochs=2, batch_size=BATCH_SIZE, workers=2, seed=5, verbose=0, client=client, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.nightly)])
+def test_a_queue_of_gathered_rows_and_its_place_are_handed_over(client, tmp_path, rank):
+    wanted = remembering(client, tmp_path / "whole")
+    found = remembering(client, tmp_path / "fate", [(rank, "training", STEPS + 5)], recovery="in_place")
+    assert of(tmp_path / "fate") == ([1 + (rank == each) for each in range(2)] + [0], 1)
+    assert (found.ledger.repeated, found.notices) == (0, [])
+    for one, same in zip(found.model.variables, wanted.model.variables, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(same))

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import layers, ops
 
+import dask_train as dt
+
 
 def correlation(y: Any, p: Any) -> Any:
     """One minus the correlation of outputs with targets over the batch."""
@@ -162,14 +164,62 @@ class UpToLongest(layers.Layer):
 
     def call(self, ids: Any) -> Any:
         """Return ids of the longest row's length."""
+        if str(getattr(ids, "device", "")) == "meta":  # torch looks at shapes
+            return ids
         return ids[:, : ops.max(ops.sum(ops.cast(ids != 0, "int32"), axis=1))]
 
 
-def of_unequal_lengths() -> keras.Model:
+def of_unequal_lengths(loss: Any) -> keras.Model:
     """As many steps as the longest row that a worker has."""
     ids = layers.Input((5,), dtype="int64")
     model = keras.Model(ids, layers.Dense(3)(layers.Embedding(20, 4)(UpToLongest()(ids))))
-    model.compile(keras.optimizers.SGD(0.05), spread_of_steps)
+    model.compile(keras.optimizers.SGD(0.05), loss)
+    return model
+
+
+class Cut(keras.Model):
+    """Leaves off the last two steps of inputs and targets where none of the rows has them."""
+
+    gathers = False
+
+    def cut(self, data: Any) -> Any:
+        """Return inputs, with zeros for what rows don't have, and targets."""
+        ids, y = data
+        has_all = ids[:, :1] == 0
+        steps = ops.arange(5)[None] < ops.where(has_all, 5, 3)
+        lengths = ops.where(has_all[:, 0], 5, 3)
+        longest = ops.max(dt.keras.global_batch(lengths) if self.gathers else lengths)
+        return ops.where(steps, ids, ops.zeros_like(ids))[:, :longest], y[:, :longest]
+
+    def train_step(self, data: Any) -> Any:
+        """Train on the steps that some row has."""
+        return super().train_step(self.cut(data))
+
+    def test_step(self, data: Any) -> Any:
+        """Score the steps that some row has."""
+        return super().test_step(self.cut(data))
+
+
+class CutTogether(Cut):
+    """Leaves off what none of the rows of all workers has."""
+
+    gathers = True
+
+
+def cut(kind: Any, loss: Any, *, masks: bool) -> keras.Model:
+    """A model whose steps leave off some of the data."""
+    ids = layers.Input((None,), dtype="int64")
+    model = kind(ids, layers.Dense(3)(layers.Embedding(20, 4, mask_zero=masks)(ids)))
+    model.compile(keras.optimizers.SGD(0.05), loss, metrics=["accuracy"])
+    return model
+
+
+def of_texts(*, masks: bool) -> keras.Model:
+    """Takes the mean over the words of texts, which are as long as the longest of a batch."""
+    texts = layers.Input((), dtype="string")
+    words = layers.Embedding(20, 4, mask_zero=masks)(layers.TextVectorization(vocabulary=list("abcdefgh"))(texts))
+    model = keras.Model(texts, layers.Dense(3)(layers.GlobalAveragePooling1D()(words)))
+    model.compile(keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 

@@ -221,6 +221,15 @@ class Backend(Protocol):
             How many rows this worker has in the step in hand, and all workers together.
         """
 
+    def row_shape_may_vary(self, tensor: Any, *, by_code: bool) -> bool:
+        """Return whether a tensor's rows may have another shape in another step, or on another worker.
+
+        Parameters
+        ----------
+        by_code
+            Whether code that runs as it is written may change it; a graph shows it.
+        """
+
     def key_of(self, variable: Any) -> Any:
         """Return a variable's identity, the same in a step as outside: for a Keras variable, or the backend's own."""
 

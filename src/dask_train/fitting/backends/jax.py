@@ -237,6 +237,10 @@ class JaxBackend:
         """Return whether it has, by the number of rows."""
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
+    def row_shape_may_vary(self, tensor: Any, *, by_code: bool) -> bool:
+        """Return whether a step runs eagerly, and may: traced shapes follow from those of the data."""
+        return by_code and not self._now.traces and len(tensor.shape) > 1
+
     def key_of(self, variable: Any) -> Any:
         """Return the identity of the Keras variable, whose arrays come and go."""
         return id(variable)

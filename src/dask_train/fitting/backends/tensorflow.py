@@ -235,6 +235,10 @@ class TensorFlowBackend:
             return has_all_rows_alone(tensor)
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
+    def row_shape_may_vary(self, tensor: Any, *, by_code: bool) -> bool:
+        """Return whether a graph does not know it, or eager code may change it."""
+        return None in tuple(tensor.shape[1:]) if is_graph_tensor(tensor) else by_code and len(tensor.shape) > 1
+
     def key_of(self, variable: Any) -> Any:
         """TensorFlow's own key of the variable."""
         return unique_id(variable.value if isinstance(variable, keras.Variable) else variable)

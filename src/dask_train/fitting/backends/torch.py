@@ -187,6 +187,10 @@ class TorchBackend:
         """Return whether it has, by the number of rows."""
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
+    def row_shape_may_vary(self, tensor: Any, *, by_code: bool) -> bool:
+        """Return whether code may: steps run as they are written."""
+        return by_code and len(tensor.shape) > 1
+
     def key_of(self, variable: Any) -> Any:
         """Return the identity of the parameter, which stays the same."""
         return id(variable.value if isinstance(variable, keras.Variable) else variable)

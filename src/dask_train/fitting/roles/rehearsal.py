@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from dask_train.compat.keras.layers import flatten_layers
+from dask_train.compat.keras.layers import flatten_layers, has_added_losses
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import noted_gradients, rehearsing, tried_gathers
 from dask_train.fitting.roles.by_row import is_of_keras
@@ -89,6 +89,48 @@ class Counts:
             own.update(numbers)
 
 
+class Inspection:
+    """How a step of a model is inspected before it is taken: the one place that tells backends apart.
+
+    Losses of ``compile`` need none: they go by row, or get all rows. What code of the user's own adds up in a step is a
+    mean over rows, or a sum, or refused.
+
+    ======================  ==========  =====  ===
+    what tells              TensorFlow  torch  JAX
+    ======================  ==========  =====  ===
+    the graph of the step   yes
+    steps that are tried                yes    yes
+    parts of a batch        yes         yes
+    the client's own trial                     yes
+    ======================  ==========  =====  ===
+    """
+
+    def __init__(self, model: Any, backend: Backend) -> None:
+        self._model, self._backend = model, backend
+        self._is_own = may_have_own_losses(model)
+
+    @property
+    def learns(self) -> bool:
+        """Whether a backend sees in tried steps what no graph shows."""
+        return self._is_own and not self._backend.graphs_tell_more
+
+    @property
+    def compares(self) -> bool:
+        """Whether a worker's first batch is compared with its parts."""
+        return self._is_own and not self._backend.refuses_losses
+
+    @property
+    def in_client(self) -> bool:
+        """Whether tried steps refuse losses, so that the client can ask before anything starts."""
+        return self._is_own and self._backend.refuses_losses
+
+    @property
+    def compares_made(self) -> bool:
+        """Whether it is also once the step is made: then it is known which losses layers add, but of eager code."""
+        is_known = not (self._backend.graphs_tell_more and self._model.run_eagerly)
+        return self.compares and (not is_known or has_own_losses(self._model))
+
+
 def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[Any], Any], batch: Any) -> str | None:
     """Let a backend see what the losses of a step are, where some of them may be the user's own.
 
@@ -99,7 +141,7 @@ def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[
     str or None
         Why it is not known whether several workers compute what one does; None if it is.
     """
-    if backend.graphs_tell_more or not may_have_own_losses(model):
+    if not Inspection(model, backend).learns:
         return None
     with rehearsed(model, metrics) as set_back:
 
@@ -128,3 +170,25 @@ def may_have_own_losses(model: Any) -> bool:
     regularizers += [getattr(variable, "regularizer", None) for variable in model.trainable_variables]
     own += [one for one in regularizers if one is not None and not is_of_keras(one)]
     return has_own_steps(model) or bool(own)
+
+
+def may_shape_rows(model: Any) -> bool:
+    """Return whether code of a user's own may change the shapes of outputs and targets, or a layer that takes text."""
+    layers = flatten_layers(model)
+    own = any(not is_of_keras(type(layer)) for layer in (model, *layers))
+    shaping = (keras.layers.Lambda, keras.layers.TextVectorization)
+    return own or has_own_steps(model) or is_own(model, "test_step") or any(isinstance(one, shaping) for one in layers)
+
+
+def has_own_losses(model: Any) -> bool:
+    """Return whether a user's own code computes losses in a step, which was made by now."""
+    if has_own_steps(model):
+        return True
+    return any(
+        has_added_losses(layer) and not (is_of_keras(type(layer)) and _is_known(layer.activity_regularizer))
+        for layer in flatten_layers(model)
+    )
+
+
+def _is_known(regularizer: Any) -> bool:
+    return regularizer is None or is_of_keras(regularizer)

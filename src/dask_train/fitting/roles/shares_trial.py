@@ -17,15 +17,13 @@ import keras
 import numpy as np
 
 from dask_train.compat.keras.draws import draws_replaced
-from dask_train.compat.keras.layers import flatten_layers, has_added_losses
 from dask_train.fitting.backends import Backend, StepError
 from dask_train.fitting.backends.base import OTHER_ROWS
 from dask_train.fitting.backends.rounding import roundings
-from dask_train.fitting.roles.by_row import is_of_keras
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics
 from dask_train.fitting.roles.put_aside import put_aside
-from dask_train.fitting.roles.rehearsal import has_own_steps, kept
+from dask_train.fitting.roles.rehearsal import has_own_losses, kept
 from dask_train.fitting.roles.tried_exchanges import TriedExchanges
 from dask_train.fitting.roles.weights import value_of
 from dask_train.keras_models import state
@@ -96,22 +94,8 @@ def compare_shares(
     )
 
 
-def has_own_losses(model: Any) -> bool:
-    """Return whether a user's own code computes losses in a step, which was made by now."""
-    if has_own_steps(model):
-        return True
-    return any(
-        has_added_losses(layer) and not (is_of_keras(type(layer)) and _is_known(layer.activity_regularizer))
-        for layer in flatten_layers(model)
-    )
-
-
 # This many rows of a batch are tried at most: as good as more, and less to compute.
 _MOST_ROWS = 32
-
-
-def _is_known(regularizer: Any) -> bool:
-    return regularizer is None or is_of_keras(regularizer)
 
 
 @dataclass(frozen=True)

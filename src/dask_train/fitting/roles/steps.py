@@ -16,8 +16,8 @@ from dask_train.fitting.backends import Backend, Derived
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.own_metrics import check_sums_in_steps
-from dask_train.fitting.roles.rehearsal import learn_losses, may_have_own_losses
-from dask_train.fitting.roles.shares_trial import compare_shares, has_own_losses
+from dask_train.fitting.roles.rehearsal import Inspection, learn_losses
+from dask_train.fitting.roles.shares_trial import compare_shares
 from dask_train.fitting.roles.weights import Weights
 from dask_train.role.session import Session
 
@@ -162,13 +162,14 @@ class Steps:
                 compiled=self._rank.weights is None,
             )
         model, is_shared = self._rank.model, self._rank.weights is not None and self._rank.session.size > 1
-        # Once its graph is made it is known which losses layers add, and with which variables metrics count.
+        inspection = Inspection(model, backend)
         is_compared = is_shared and self._step != model.test_step and self._rank.share.weight > 0
-        is_compared = is_compared and not backend.refuses_losses and may_have_own_losses(model)
+        is_compared = is_compared and inspection.compares
+        # Once its graph is made it is known which losses layers add, and with which variables metrics count.
         run = backend.compiled(self._step, model, batch, at_once=self._rank.applies_last or is_compared)
         if is_shared and (why := learn_losses(model, self._rank.metrics, backend, run, batch)) is not None:
             self._notice_untried(why)
-        if is_compared and (has_own_losses(model) or (backend.graphs_tell_more and model.run_eagerly)):
+        if is_compared and inspection.compares_made:
             self._compare_shares(run, batch)
         return run
 

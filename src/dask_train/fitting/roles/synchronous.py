@@ -50,7 +50,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = Non
         if replicas.size > 1:
             stack.enter_context(summed_gradients(replicas, backend, worker.share, worker.last))
             stack.enter_context(losses_of_all(replicas, backend, worker.share))
-            stack.enter_context(compiled_of_all(replicas, backend, worker.share))
+            stack.enter_context(compiled_of_all(replicas, backend, worker.share, worker.model))
             stack.enter_context(moments_of_all(replicas, backend, worker.share))
             stack.enter_context(global_batch_of_all(replicas, backend, worker.share))
         try:

@@ -86,7 +86,7 @@ def test_text_is_refused(on_each_rank):
 def test_keras_classes_are_as_they_were_afterwards():
     from keras.src.trainers.compile_utils import CompileLoss, MetricsList
 
-    before = MetricsList.update_state
+    before, of_texts = MetricsList.update_state, keras.layers.TextVectorization.call
 
     class Replicas:
         size = 2
@@ -95,7 +95,7 @@ def test_keras_classes_are_as_they_were_afterwards():
     model.compile("sgd", "mse")
 
     def fails():
-        with compiled_of_all(Replicas(), backend_of("tensorflow"), RowFraction()):
+        with compiled_of_all(Replicas(), backend_of("tensorflow"), RowFraction(), keras.Sequential()):
             assert MetricsList.update_state is not before
             model._compile_loss(keras.ops.ones((2, 1)), keras.ops.ones((2, 1)))
             raise KeyError
@@ -103,5 +103,6 @@ def test_keras_classes_are_as_they_were_afterwards():
     with pytest.raises(KeyError):
         fails()
     assert MetricsList.update_state is before
+    assert keras.layers.TextVectorization.call is of_texts
     assert "_flat_losses" not in vars(CompileLoss)
     assert len(model._compile_loss._flat_losses) == 1

@@ -74,8 +74,9 @@ def compared(model: Any, rows: int = ROWS, y: np.ndarray = Y) -> str | None:
     batch = tf.constant(X[:rows]), tf.constant(y[:rows])
     nobody: Any = Nobody()
     with ExitStack() as stack:
-        for one in (summed_gradients, losses_of_all, compiled_of_all, global_batch_of_all):
+        for one in (summed_gradients, losses_of_all, global_batch_of_all):
             stack.enter_context(one(nobody, backend, share))
+        stack.enter_context(compiled_of_all(nobody, backend, share, model))
         stack.enter_context(means_of_all(backend, share))
 
         def make() -> Any:
