@@ -248,7 +248,7 @@ class Template:
 
     @property
     def pid(self) -> int:
-        """Its process; 0 before it is known."""
+        """Number of its process; 0 before it is known."""
         return self._met.pid
 
     @property
