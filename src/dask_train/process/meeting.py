@@ -70,7 +70,7 @@ class Meeting:
         return self._process is not None
 
     async def meet(self, name: str) -> None:
-        """Connect.
+        """Connect to the template, or start it where there is none.
 
         Parameters
         ----------
