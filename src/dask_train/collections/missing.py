@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ def _is_missing(value: Any) -> bool:
 def with_nan_text(frame: Any) -> Any:
     """Return a frame or column of pandas whose missing text is NaN: scikit-learn's encoders do not know pandas' NA.
 
-    Columns without missing text come back as they are.
+    Text is of pandas' dtype ``str`` then, whether some is missing or not: a fold, or a partition, where none is has the
+    same dtypes as others, by which pipelines choose columns.
     """
     if frame.ndim == 1:
         return _with_nan(frame) if _has_na(frame.dtype) else frame
@@ -75,5 +77,9 @@ def _has_na(dtype: Any) -> bool:
 
 
 def _with_nan(column: Any) -> Any:
-    is_missing = column.isna()
-    return column.astype(object).where(~is_missing, np.nan) if is_missing.any() else column
+    import pandas as pd
+
+    if not str(column.dtype).removeprefix("large_").startswith("binary"):
+        with suppress(TypeError):  # pandas before 2.3 has text with NA alone
+            return column.astype(pd.StringDtype(na_value=np.nan))
+    return column.astype(object).where(~column.isna(), np.nan)
