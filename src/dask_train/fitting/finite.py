@@ -43,7 +43,7 @@ def told_of_validation(history: Mapping[str, Sequence[Any]]) -> str | None:
         return None
     return (
         "The validation's loss is NaN in each epoch, and that of training is not. Features or targets of the "
-        f"validation data have missing numbers, so no score of them is of use. Fill them in{_FILLED}"
+        f"validation data may have missing numbers. Fill them in{_FILLED}"
     )
 
 

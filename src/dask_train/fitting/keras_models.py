@@ -9,7 +9,12 @@ from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
-from dask_train.fitting.refusals import check_callbacks_with_servers, check_served, check_servers
+from dask_train.fitting.refusals import (
+    check_callbacks_with_servers,
+    check_served,
+    check_servers,
+    warn_of_idle_callbacks,
+)
 from dask_train.fitting.result import trained
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
@@ -43,6 +48,8 @@ class KerasModels(ModelKind):
         callbacks = fit_checks.check_callbacks(settings.callbacks)
         check_servers(settings.ps, settings.scorer, validates=settings.validates)
         check_callbacks_with_servers(callbacks, settings.ps, settings.scorer)
+        if not (settings.validates or settings.in_process):
+            warn_of_idle_callbacks(callbacks)
 
     def traits(self, call: FitCall) -> list[str]:
         """Return what keeps a lost worker from being replaced in place."""

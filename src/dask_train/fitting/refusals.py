@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dask_train.fitting.model_kind import FitCall, ModelKind
+from dask_train.input_errors import warn_at_the_call
 
 # What calls ask for, by the words of the table.
 _ASKED: dict[str, Callable[[FitCall], Any]] = {
@@ -209,6 +210,16 @@ def check_callbacks_with_servers(callbacks: Sequence[Any], ps: int, scorer: int)
             raise ValueError(
                 f"Callback {name} looks at {monitor!r} when an epoch ends, and a scorer finds it later, while training "
                 f"continues. Leave scorer out; or, to stop, pass stop=dt.Patience({monitor!r}, 3) in its place."
+            )
+
+
+def warn_of_idle_callbacks(callbacks: Sequence[Any]) -> None:
+    """Warn of callbacks that look at scores of a validation, where there is none. Keras warns, too, in a worker."""
+    for callback in callbacks:
+        if (monitor := _monitored(callback)).startswith("val_"):
+            warn_at_the_call(
+                f"Callback {type(callback).__name__} looks at {monitor!r}, which nothing computes, so it never acts. "
+                "Pass validation_data or validation_split, or let it monitor another score."
             )
 
 

@@ -7,7 +7,13 @@ import pytest
 
 from dask_train.fitting.keras_models import KERAS_MODELS
 from dask_train.fitting.model_kind import FitCall
-from dask_train.fitting.refusals import check_callbacks_with_servers, check_refusals, check_served, check_servers
+from dask_train.fitting.refusals import (
+    check_callbacks_with_servers,
+    check_refusals,
+    check_served,
+    check_servers,
+    warn_of_idle_callbacks,
+)
 from dask_train.fitting.settings import KerasSettings
 from dask_train.training.settings import RunSettings
 
@@ -103,3 +109,11 @@ def test_callbacks_that_make_sense_are_taken(callback, ps, scorer):
 def test_callbacks_that_would_see_other_weights_or_no_score_are_refused(callback, ps, scorer, says):
     with pytest.raises(ValueError, match=says):
         check_callbacks_with_servers([callback], ps, scorer)
+
+
+def test_a_callback_that_looks_at_a_validation_is_told_of_where_there_is_none():
+    stopping = keras.callbacks.EarlyStopping()
+    with pytest.warns(UserWarning, match="EarlyStopping looks at 'val_loss', which nothing computes, so it never acts"):
+        warn_of_idle_callbacks(
+            [keras.callbacks.EarlyStopping("loss"), keras.callbacks.ModelCheckpoint("x.keras"), stopping]
+        )
