@@ -12,7 +12,7 @@ from dask import delayed
 from dask_train.collections.bags import BagRows
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.frames import delayed_pieces, in_order, in_own_order
-from dask_train.collections.partition.form import chosen, is_frame
+from dask_train.collections.partition.form import chosen, is_frame, picks_of
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.inputs.making import input_data, of_names
@@ -82,6 +82,8 @@ def rows_to_score(
     """
     x, y, sample_weight, features, label = _opened(as_rows("x", x, client), y, sample_weight, features, label)
     label = label_for(known, x, y, label)
+    if is_frame(x):
+        picks_of(named("x"), features, label)  # refuses several labels, and one among the features
     num_features = found.value.num_features
     if known is not None and known.features is not None and is_frame(x):
         num_features = len(known.columns)  # of dask_train.linear_model fewer than coefficients

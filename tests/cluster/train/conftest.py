@@ -16,12 +16,17 @@ from distributed import Client, WorkerPlugin
 from dask_train.data.pool import process_pool
 
 
-def _belongings(dask_worker: Any = None) -> dict[str, Any]:
-    """What a Dask worker has that a run might leave there."""
+def _templates(dask_worker: Any = None) -> dict[int, str]:
+    """Templates of a Dask worker, by their processes."""
+    templates = dask_worker.plugins.get("dask-train-templates") if dask_worker is not None else None
+    return templates.pids() if templates is not None else {}
+
+
+def _belongings(shared: set[int], dask_worker: Any = None) -> dict[str, Any]:
+    """What a Dask worker has that a run might leave there, besides templates that some share."""
     gc.collect()
     process = psutil.Process()
-    templates = dask_worker.plugins.get("dask-train-templates") if dask_worker is not None else None
-    kept = templates.pids() if templates is not None else {}  # they are the Dask worker's, and end with it
+    kept = _templates(dask_worker)  # they are the Dask worker's, and end with it
     files = []
     for number in os.listdir("/proc/self/fd"):
         try:
@@ -32,7 +37,8 @@ def _belongings(dask_worker: Any = None) -> dict[str, Any]:
     for name in ("anon_inode", "pipe") * len(kept):  # a template's pidfd and lifeline
         files.remove(name)
     return {
-        "children": sorted(child.pid for child in process.children(recursive=True) if child.pid not in kept),
+        # One that this Dask worker has started, and others use, stays its child.
+        "children": sorted(child.pid for child in process.children(recursive=True) if child.pid not in shared),
         # Sockets come and go with Dask's own connections.
         "files": sorted(name for name in files if name != "socket"),
         # The pool starts its threads when it needs them; that of an agent, which has seceded, must not stay.
@@ -78,6 +84,10 @@ def client(
         gc.collect()  # an error's traceback may hold futures in a cycle
         return False
 
+    def belongings() -> dict[str, Any]:
+        shared = set().union(*train_client.run(_templates).values())
+        return train_client.run(_belongings, shared)
+
     def settled() -> None:
         wait_for(lambda: len(train_client.run(os.getpid)) == 2, "two Dask workers")
         wait_for(lambda: state(train_client)["runs"] == (), "the scheduler has no run")
@@ -85,15 +95,13 @@ def client(
 
     settled()
     # What a fixture of the whole module ran may still be on its way out.
-    wait_for(
-        lambda: not any("/memfd:" in str(found["files"]) for found in train_client.run(_belongings).values()), "memory"
-    )
-    before = train_client.run(_belongings)
+    wait_for(lambda: not any("/memfd:" in str(found["files"]) for found in belongings().values()), "memory")
+    before = belongings()
     yield train_client
     settled()
 
     def differing() -> dict[str, Any]:
-        now = train_client.run(_belongings)
+        now = belongings()
         return {a: (before[a], found) for a, found in now.items() if a in before and found != before[a]}
 
     wait_for(lambda: not differing(), lambda: f"what a run left on Dask workers: {differing()}")
