@@ -37,14 +37,17 @@ def test_a_program_trains_what_it_trains_under_torchrun(client, program, tmp_pat
     for package in ("torch", program.removeprefix("with_")):
         pytest.importorskip(package)
     ranks = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    ran = subprocess.run(
-        [*ranks, str(FOLDER / "programs_of_torchrun.py"), program, str(tmp_path / "weights.json")],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    for _ in range(2):  # threads of torch's own have aborted a program that had ended
+        ran = subprocess.run(
+            [*ranks, str(FOLDER / "programs_of_torchrun.py"), program, str(tmp_path / "weights.json")],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        if ran.returncode == 0:
+            break
     assert ran.returncode == 0, ran.stderr[-3000:]
     function = partial(in_a_role, program=program)
     result = dt.train(function, roles={"worker": 2}, framework="torch", client=client, progress=False)
