@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import dask
 import numpy as np
 
+from dask_train.collections.blocks import delayed_blocks
 from dask_train.shared_data.segments import SharedSegments
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ def checksum_of(segments: SharedSegments, client: Client) -> str:
 
     It is computed where the rows lie.
     """
-    arrays = [segments.array(number) for number in range(len(segments.schema.columns))]
-    blocks = zip(*(array.to_delayed().ravel() for array in arrays), strict=True)
+    blocks = zip(*delayed_blocks([segments.array(number) for number in range(len(segments.columns))]), strict=True)
     firsts = np.cumsum([0, *segments.lengths[:-1]]).tolist()
     of_part = dask.delayed(checksum_of_part, pure=False)
     parts = [of_part(list(columns), first) for columns, first in zip(blocks, firsts, strict=True)]

@@ -52,7 +52,7 @@ class SharedSegments:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns, as of any source."""
+        """Return the columns, as of any source."""
         return self.schema.columns
 
     @property

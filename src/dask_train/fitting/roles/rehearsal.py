@@ -111,22 +111,22 @@ class Inspection:
 
     @property
     def learns(self) -> bool:
-        """Whether a backend sees in tried steps what no graph shows."""
+        """Return whether a backend sees in tried steps what no graph shows."""
         return self._is_own and not self._backend.graphs_tell_more
 
     @property
     def compares(self) -> bool:
-        """Whether a worker's first batch is compared with its parts."""
+        """Return whether a worker's first batch is compared with its parts."""
         return self._is_own and not self._backend.refuses_losses
 
     @property
     def in_client(self) -> bool:
-        """Whether tried steps refuse losses, so that the client can ask before anything starts."""
+        """Return whether tried steps refuse losses, so that the client can ask before anything starts."""
         return self._is_own and self._backend.refuses_losses
 
     @property
     def compares_made(self) -> bool:
-        """Whether it is also once the step is made: then it is known which losses layers add, but of eager code."""
+        """Return whether that is still needed once a step is made, which tells most losses that layers add."""
         is_known = not (self._backend.graphs_tell_more and self._model.run_eagerly)
         return self.compares and (not is_known or has_own_losses(self._model))
 

@@ -168,8 +168,6 @@ async def published(
         partitions = [next(in_turn[part.instance]) for _, part in filled]
         num_rows = sum(part.num_rows for _, part in filled)
         joined: str = await daemons.ask(None, putting.join, form, partitions, num_rows, columns[0].row_shape, name)
-        kept = [*partitions, *(tensor for part in told for tensor in part.tensors)]
-        await _clear(daemons, publication, kept)
     except BaseException as error:
         await _delete(daemons, futures, made)
         await _clear(daemons, publication, kept=())
@@ -178,6 +176,7 @@ async def published(
         raise
     finally:
         await cancel(peer, futures)
+    await _clear(daemons, publication, [*partitions, *(tensor for part in told for tensor in part.tensors)])
     return joined
 
 

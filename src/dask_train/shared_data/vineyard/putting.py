@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,11 @@ from dask_train.data.columns import Column, column_of
 from dask_train.errors import DataError
 from dask_train.shared_data.vineyard.daemon import Daemon, connected, import_vineyard, vineyard_error
 from dask_train.shared_data.vineyard.opening import FORM, FRAMES
+
+# Key in the metadata of what tasks of a publication put: which one it was.
+PUBLICATION = "dask_train_publication_"
+# Most objects of a daemon that are looked through for those of a publication.
+MOST_OBJECTS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +56,6 @@ class Form:
     names: tuple[str, ...] | None
     form: str
     frames: str
-
-
-# Key in the metadata of what tasks of a publication put: which one it was.
-PUBLICATION = "dask_train_publication_"
-# Most objects of a daemon that are looked through for those of a publication.
-MOST_OBJECTS = 1_000_000
 
 
 class _Marking:
@@ -198,13 +197,13 @@ def named(socket: str | None, name: str) -> str | None:
             return None
 
 
-def clear(socket: str | None, publication: str, kept: Sequence[str]) -> None:
+def clear(socket: str | None, publication: str, kept: Collection[str]) -> None:
     """Delete what tasks of a publication have put, but what it keeps, as far as the daemon is there.
 
     A Dask worker that is killed while it puts leaves objects whose ids nobody has.
     """
     with suppress(vineyard_error(), DataError):
-        daemon = connected(socket)
+        daemon, kept = connected(socket), frozenset(kept)
         for meta in daemon.client.list_metadatas("vineyard::*", limit=MOST_OBJECTS, nobuffer=True):
             if meta.get(PUBLICATION) == publication and repr(meta.id).strip('"') not in kept:
                 with suppress(vineyard_error()):  # a part of another one of these, and gone with it

@@ -13,17 +13,16 @@ from dask_train.collectives.replaceable import State
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
 from dask_train.role.session import Session
-from dask_train.run.stop_rule import EPOCH, RunProgress
-from dask_train.run.stopping import Patience
 from dask_train.trainers.common.agreement import Agreement
 from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.comparing import check_same
+from dask_train.trainers.common.epoch_rules import EpochRules
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 from dask_train.trainers.common.in_place import Borders, OwnState
 from dask_train.trainers.common.outcome import Outcome, Read
 from dask_train.trainers.common.rank_state import RankState
-from dask_train.trainers.common.score_names import check_stop_told, score_name, scores_of
+from dask_train.trainers.common.score_names import check_stop_told, scores_of
 from dask_train.trainers.common.task import LoopTask
 
 
@@ -104,7 +103,7 @@ class SyncedLoop(ABC):
         self._state = RankState()
         self.start = self.position = Position(task.initial_epoch)
         self.stopped = False
-        self._stop_reason = ""
+        self._rules, self._stop_reason = EpochRules(task.epoch_rules), ""
         self.history: dict[str, list[Any]] = {}
         self._epochs_told: list[int] = []
         self._read: list[Read] = []
@@ -156,7 +155,7 @@ class SyncedLoop(ABC):
             kept.check_parts(state.names)
             self._check_size(kept)
             self._take_over(kept)
-            self._stop_reason = "" if kept.batch else self._reason_to_stop()
+            self._stop_reason = "" if kept.batch else self._rules.met(self.history, self._epochs_told)
         told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.shared, kept.own, self._stop_reason)
         agreed = self._agreement.of_first(told)
         if agreed is not None:
@@ -360,23 +359,10 @@ class SyncedLoop(ABC):
         """Report the scores of a whole epoch, or of what a kind of model has in place of epochs."""
         if self.leads:
             self._session.report(**{unit: number}, **more, **scores_of(scores))
-            awaited = {*self._task.stop_names, *(name for rule in self._task.epoch_rules for name in rule.names)}
+            awaited = self._task.stop_names | self._rules.names
             check_stop_told(awaited, self.history, unit)
             self._checkpointer.scored(None, scores)
-            self._stop_reason = self._reason_to_stop()
-
-    def _reason_to_stop(self) -> str:
-        """Return why training ends, by the scores of all epochs so far; empty where it goes on; in the first rank."""
-        told = {score_name(name): values for name, values in self.history.items() if values}
-        latest = {name: values[-1] for name, values in told.items()} | {EPOCH: max(self._epochs_told, default=-1)}
-        for rule in self._task.epoch_rules:
-            if isinstance(rule, Patience):
-                reports = [{rule.monitor: value} for value in told.get(rule.monitor, ())]
-            else:
-                reports = [latest] if told else []
-            if reports and (reason := rule.met(reports, RunProgress(steps=0, seconds=0.0), since=len(reports) - 1)):
-                return reason
-        return ""
+            self._stop_reason = self._rules.met(self.history, self._epochs_told)
 
     def _pass_sync_point(self, *, epoch_ends: bool) -> bool:
         """Agree with the other ranks on what follows, and take a checkpoint where it is due."""
