@@ -16,8 +16,8 @@ from typing import Any
 from dask_train.process.fingerprint import Fingerprint
 from dask_train.process.forked import Forked
 from dask_train.process.launch import Launch, Preload, Process, child_environment, spawn
-from dask_train.process.meeting import Meeting, NotMetError
 from dask_train.process.template import ForkOrder, Unfit
+from dask_train.process.template_connection import NotConnectedError, TemplateConnection
 from dask_train.transport.frames import FrameReader, encode
 
 # How long a fork may take. It takes 10 ms for a process of 400 MB; a template that is stopped never does it.
@@ -219,37 +219,37 @@ class Template:
         self._turn = asyncio.Lock()
         self._num_users = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._met = Meeting(modules, environment)
-        self._meeting: asyncio.Task[None] | None = None
+        self._connection = TemplateConnection(modules, environment)
+        self._connecting: asyncio.Task[None] | None = None
         self.is_alive = True
 
     def begin(self, found: Fingerprint, cluster: str) -> None:
         """Reach the one that the Dask workers of a cluster share, or start it; with no cluster, one of its own."""
         path = os.pathsep.join(entry for entry, _ in found.path if entry)
-        self._met = Meeting(self.modules, {**self._environment, "PYTHONPATH": path})
-        name = found.name(cluster, self.modules, *sorted(self._met.environment.items())) if cluster else ""
-        self._meeting = asyncio.create_task(self._meet(name))
+        self._connection = TemplateConnection(self.modules, {**self._environment, "PYTHONPATH": path})
+        name = found.name(cluster, self.modules, *sorted(self._connection.environment.items())) if cluster else ""
+        self._connecting = asyncio.create_task(self._connect(name))
 
-    async def _meet(self, name: str) -> None:
+    async def _connect(self, name: str) -> None:
         try:
             try:
-                await self._met.meet(name)
-            except NotMetError:
-                if self._met.has_started:
+                await self._connection.connect(name)
+            except NotConnectedError:
+                if self._connection.has_started:
                     raise
-                self._met.close()
-                self._met = Meeting(self.modules, self._met.environment)
-                await self._met.meet("")
+                self._connection.close()
+                self._connection = TemplateConnection(self.modules, self._connection.environment)
+                await self._connection.connect("")
         except Exception as error:  # starts wait for it
-            self._refuse(str(error) or repr(error), is_unfit=isinstance(error, NotMetError))
+            self._refuse(str(error) or repr(error), is_unfit=isinstance(error, NotConnectedError))
         else:
-            assert self._met.end is not None
-            self._loop.add_reader(self._met.end, self._read)
+            assert self._connection.end is not None
+            self._loop.add_reader(self._connection.end, self._read)
 
     @property
     def pid(self) -> int:
         """Number of its process; 0 before it is known."""
-        return self._met.pid
+        return self._connection.pid
 
     @property
     def is_over(self) -> bool:
@@ -268,9 +268,9 @@ class Template:
         return (self._environment, self._found) != (environment, found)
 
     def _read(self) -> None:
-        assert self._met.end is not None
+        assert self._connection.end is not None
         try:
-            data = self._met.end.recv(1 << 16)
+            data = self._connection.end.recv(1 << 16)
         except BlockingIOError:
             return
         except ConnectionError:
@@ -283,7 +283,7 @@ class Template:
             self.ready.set_result(None)
         if not data:
             # If another Dask worker has started it, nobody here knows whether its import has failed.
-            self._refuse("", is_unfit=self._met.has_started and not self.ready.done())
+            self._refuse("", is_unfit=self._connection.has_started and not self.ready.done())
 
     def _refuse(self, why: str, *, is_unfit: bool = True) -> None:
         """Use it no more; where it is unfit, another with the same imports would be, too."""
@@ -298,16 +298,16 @@ class Template:
         if not self.is_alive:
             return
         self.is_alive = False
-        if self._meeting is not None and not self._meeting.done():
-            self._meeting.cancel()
-        if self._met.end is not None:
-            self._loop.remove_reader(self._met.end)
+        if self._connecting is not None and not self._connecting.done():
+            self._connecting.cancel()
+        if self._connection.end is not None:
+            self._loop.remove_reader(self._connection.end)
         if not why:  # it has closed its end, so it exits
-            status = self._met.status()
+            status = self._connection.status()
             why = f"its process {self.pid} ended" + ("" if status is None else f" with status {status}")
         if hangs:
-            self._met.kill()
-        self._met.close()
+            self._connection.kill()
+        self._connection.close()
         self.why = why
         if not self.ready.done():
             self.ready.set_result(None)
@@ -383,7 +383,7 @@ class Template:
             return process
 
     async def _send(self, order: ForkOrder, descriptors: list[int]) -> None:
-        assert self._met.end is not None
+        assert self._connection.end is not None
         data = encode(order)
-        socket.send_fds(self._met.end, [data[:1]], descriptors)
-        await self._loop.sock_sendall(self._met.end, data[1:])
+        socket.send_fds(self._connection.end, [data[:1]], descriptors)
+        await self._loop.sock_sendall(self._connection.end, data[1:])

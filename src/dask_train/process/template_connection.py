@@ -34,11 +34,11 @@ _LIFELINE_AT = len(_COMMAND)
 _ROOM_FOR_ARGUMENTS = " " * 160
 
 
-class NotMetError(Exception):
+class NotConnectedError(Exception):
     """There is no template at an address that may be used."""
 
 
-class Meeting:
+class TemplateConnection:
     """A connection with one template.
 
     Parameters
@@ -66,10 +66,10 @@ class Meeting:
 
     @property
     def has_started(self) -> bool:
-        """Whether the template is a child of this process."""
+        """Return whether the template is a child of this process."""
         return self._process is not None
 
-    async def meet(self, name: str) -> None:
+    async def connect(self, name: str) -> None:
         """Connect to the template, or start it where there is none.
 
         Parameters
@@ -79,7 +79,7 @@ class Meeting:
 
         Raises
         ------
-        NotMetError
+        NotConnectedError
             There is none, or none that may be used.
         OSError
             The system has no room for a process.
@@ -99,9 +99,9 @@ class Meeting:
                 self.end = end
                 return
             if self._process is not None and (status := self._process.poll()) is not None:
-                raise NotMetError(f"its process {self.pid} ended with status {status}")
+                raise NotConnectedError(f"its process {self.pid} ended with status {status}")
             if loop.time() > deadline:
-                raise NotMetError(f"it did not listen within {LISTEN_S:g} s")
+                raise NotConnectedError(f"it did not listen within {LISTEN_S:g} s")
             await asyncio.sleep(_AGAIN_S)
 
     def _start(self, address: str) -> str:
@@ -143,12 +143,12 @@ class Meeting:
         pid, user = peer_of(end)
         if self._process is not None:
             if pid != self.pid:
-                raise NotMetError("another process listens at its address")
+                raise NotConnectedError("another process listens at its address")
             return
         try:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
-            raise NotMetError(f"its process {pid} is not to be seen from here") from error
+            raise NotConnectedError(f"its process {pid} is not to be seen from here") from error
         self.pid, self._pidfd = pid, pidfd
         secret = f"{SECRET}=".encode()
         try:
@@ -158,16 +158,16 @@ class Meeting:
             variables, arguments = [], []
         found = [variable for variable in variables if variable.startswith(secret)]
         if user != os.geteuid() or not found or place_of(pid) != place_of(os.getpid()):
-            raise NotMetError(f"process {pid}, which listens at its address, is of another user or place")
+            raise NotConnectedError(f"process {pid}, which listens at its address, is of another user or place")
         self._secret = found[0][len(secret) :].decode()
         number = int(arguments[_LIFELINE_AT])
         try:
             self._lifeline = os.open(f"/proc/{pid}/fd/{number}", os.O_WRONLY | os.O_CLOEXEC)
         except OSError as error:  # the last Dask worker that had it has just gone
-            raise NotMetError(f"its process {pid} has just ended") from error
+            raise NotConnectedError(f"its process {pid} has just ended") from error
 
     def status(self) -> int | None:
-        """Return how it ended, which only who has started it is told; None if it is not known."""
+        """Return its exit status, which the kernel tells its parent alone; None elsewhere, or while it runs."""
         if self._process is None:
             return None
         with suppress(subprocess.TimeoutExpired):

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from dask_train.process import meeting
+from dask_train.process import template_connection
 from dask_train.process.launch import Preload
 from dask_train.process.templates import Template, Templates
 
@@ -139,14 +139,14 @@ def test_what_has_taken_the_address_is_not_trusted(
         await begin(first, children(), preload)
         (shared,) = first.pids()
         if case == "another place":
-            monkeypatch.setattr(meeting, "place_of", lambda pid: pid)
+            monkeypatch.setattr(template_connection, "place_of", lambda pid: pid)
         else:
             first.close()
             await gone(shared)
             taken = listening(names[0])
             if case == "nobody listens":
-                monkeypatch.setattr(meeting, "LISTEN_S", 0.1)
-                monkeypatch.setattr(meeting, "_connected", lambda address: connected(address, names[0]))
+                monkeypatch.setattr(template_connection, "LISTEN_S", 0.1)
+                monkeypatch.setattr(template_connection, "_connected", lambda address: connected(address, names[0]))
         told = await begin(second, children(), preload)
         (own,) = second.pids()
         assert told["imported_by"] == own != shared
@@ -154,19 +154,19 @@ def test_what_has_taken_the_address_is_not_trusted(
             taken.close()
 
     names: list[str] = []
-    connected_once = meeting._connected
+    connected_once = template_connection._connected
 
     def connected(address: Any, refused: str) -> Any:
         return None if address == refused else connected_once(address)
 
-    meet = meeting.Meeting.meet
+    connect = template_connection.TemplateConnection.connect
 
     async def noting(self: Any, name: str) -> None:
         names.append(f"\0dask-train-{name}")
-        monkeypatch.setattr(meeting, "LISTEN_S", 20.0) if not name else None
-        await meet(self, name)
+        monkeypatch.setattr(template_connection, "LISTEN_S", 20.0) if not name else None
+        await connect(self, name)
 
-    monkeypatch.setattr(meeting.Meeting, "meet", noting)
+    monkeypatch.setattr(template_connection.TemplateConnection, "connect", noting)
     sharing(test)
 
 
@@ -184,7 +184,7 @@ def test_who_waits_for_an_import_survives_who_has_started_it(
             await asyncio.sleep(0.01)
         (template,) = second.pids()
         found: Template = next(iter(second._templates.values()))
-        while found._met.end is None:
+        while found._connection.end is None:
             await asyncio.sleep(0.01)
         first.close()
         await asyncio.wait(starting[:1])
