@@ -6,6 +6,7 @@ pytest.register_assert_rewrite("dask_train.testing.frameworks", "dask_train.test
 
 from dask_train.testing.estimators import check_dask_estimator  # noqa: E402 - only what is imported later is rewritten
 from dask_train.testing.frameworks import FrameworkTests  # noqa: E402
-from dask_train.testing.role_processes import RoleProcesses, RoleSession  # noqa: E402
+from dask_train.testing.role_process import RoleSession  # noqa: E402
+from dask_train.testing.role_processes import RoleProcesses  # noqa: E402
 
 __all__ = ["FrameworkTests", "RoleProcesses", "RoleSession", "check_dask_estimator"]

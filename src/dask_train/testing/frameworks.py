@@ -22,7 +22,8 @@ from dask_train.errors import LaunchError
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.ranks import num_ranks
 from dask_train.roles import AddressBook
-from dask_train.testing.role_processes import Key, RoleAnswer, RoleFunction, RoleProcesses, RoleSession
+from dask_train.testing.role_process import RoleAnswer, RoleSession
+from dask_train.testing.role_processes import Key, RoleFunction, RoleProcesses
 
 # How much longer than it was allowed a rendezvous may take to fail.
 GRACE_S = 30.0

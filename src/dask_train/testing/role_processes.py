@@ -1,80 +1,37 @@
 """Real role processes without a cluster: each prepares, gets its peers' addresses, meets them, and does something.
 
+As in a run, they are forks of a template that has imported the framework.
 They stand in for the processes of a run, with its order of steps and its deadlines, and without its data.
 """
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
+import asyncio
+import atexit
 import os
 import sys
+import threading
 import time
-import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any, Self
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.frameworks.base import Framework, RoleInfo
-from dask_train.keras_models.imported_later import parts_imported_later
+from dask_train.process.child import GONE_S, Child
+from dask_train.process.launch import Launch, Preload, Process
+from dask_train.process.templates import ProcessStart, Templates
 from dask_train.roles import AddressBook
+from dask_train.testing.role_process import RoleAnswer, RoleSession
 
 Key = tuple[str, int]
-RoleFunction = Callable[["RoleSession"], Any]
-
-
-class RoleSession:
-    """What a role's function is given here, in place of a run's session.
-
-    Attributes
-    ----------
-    me, framework
-        Which role this is, and its adapter.
-    extras
-        What the rendezvous gave; each is an attribute too, and a function among them is called once.
-    """
-
-    def __init__(self, me: RoleInfo, framework: Framework, extras: Mapping[str, Any], told: Connection) -> None:
-        self.me, self.framework, self.extras, self._told = me, framework, extras, told
-
-    def __getattr__(self, name: str) -> Any:
-        extras = self.__dict__.get("extras", {})
-        if name not in extras:
-            raise AttributeError(f"the rendezvous gave no {name!r}, only {', '.join(extras)}")
-        value = extras[name]() if callable(extras[name]) else extras[name]
-        setattr(self, name, value)
-        return value
-
-    def wait_until_stopped(self) -> None:
-        """Return when the test stops this role."""
-        self._told.recv()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoleAnswer:
-    """What became of a role process: its function's ``value``, or the exception that left ``rendezvous``.
-
-    Attributes
-    ----------
-    value, error
-        One of them.
-    extras
-        The names that the rendezvous gave.
-    changed
-        Environment variables that are not as they were before the rendezvous.
-    took_s
-        How long rendezvous and function took, in seconds.
-    """
-
-    value: Any = None
-    error: BaseException | None = None
-    extras: frozenset[str] = frozenset()
-    changed: frozenset[str] = frozenset()
-    took_s: float = 0.0
+RoleFunction = Callable[[RoleSession], Any]
+# How long the template of a framework stays without being used, in seconds.
+IDLE_S = 60.0
 
 
 class RoleProcesses:
@@ -104,28 +61,49 @@ class RoleProcesses:
         deadline_s: float = 90.0,
     ) -> None:
         self._deadline = time.monotonic() + deadline_s
-        self._processes: dict[Key, Any] = {}
+        self._children: dict[Key, Child] = {}
         self._ends: dict[Key, Connection] = {}
-        context = multiprocessing.get_context("spawn")  # neither TensorFlow nor torch survives a fork
-        for role in counts:
-            for rank in range(counts[role]):
-                me = RoleInfo(role=role, rank=rank, counts=dict(counts), host=host, num_threads=1)
-                ours, theirs = context.Pipe()
-                work = _by_value(framework, me, function_of(role))
-                process = context.Process(target=_be_role, args=(work, theirs), daemon=True)
-                process.start()
-                theirs.close()
-                self._processes[role, rank], self._ends[role, rank] = process, ours
+        works = {
+            (role, rank): _by_value(
+                framework,
+                RoleInfo(role=role, rank=rank, counts=dict(counts), host=host, num_threads=1),
+                function_of(role),
+            )
+            for role in counts
+            for rank in range(counts[role])
+        }
+        preload = Preload(
+            modules=(*framework.imports, "dask_train.testing.role_process"),
+            environment=framework.import_environment,
+            idle_s=IDLE_S,
+        )
+        for key in works:
+            child = self._children[key] = Child(f"{key[0]} {key[1]}")
+            self._ends[key] = Connection(os.dup(child.end.fileno()))
+        try:
+            with _without_name_of_test():
+                starts = {
+                    key: child.start(_launch(key, child, preload), _start) for key, child in self._children.items()
+                }
+                for key, started in starts.items():
+                    self._wait_for_start(key, started)
+            for key, work in works.items():
+                self._ends[key].send_bytes(work)
+        except BaseException:
+            self._close()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes.values():
-            process.kill()
-        for key, process in self._processes.items():
-            process.join()
-            process.close()
+        self._close()
+
+    def _close(self) -> None:
+        for child in self._children.values():
+            child.kill()
+        for key, child in self._children.items():
+            child.close()
             self._ends[key].close()
 
     def addresses(self) -> AddressBook:
@@ -157,15 +135,23 @@ class RoleProcesses:
         """Return whether its answer is there."""
         return self._ends[key].poll(0)
 
+    def _wait_for_start(self, key: Key, started: Future[None]) -> None:
+        try:
+            started.result(max(self._deadline - time.monotonic(), 0.0))
+        except TimeoutError:
+            raise TimeoutError(f"{key[0]} {key[1]} did not start within the test's deadline") from None
+
     def _receive(self, key: Key) -> Any:
         if not self._ends[key].poll(max(self._deadline - time.monotonic(), 0.0)):
             raise TimeoutError(f"{key[0]} {key[1]} said nothing within the test's deadline")
         try:
             return cloudpickle.loads(self._ends[key].recv_bytes())
-        except EOFError:
-            process = self._processes[key]
-            process.join(5.0)
-            raise RuntimeError(f"{key[0]} {key[1]} ended without an answer, exit code {process.exitcode}") from None
+        except (EOFError, ConnectionResetError):
+            child = self._children[key]
+            status = child.reap(GONE_S)
+            child.output.collect()
+            printed = child.output.since(0)[1]
+            raise RuntimeError(f"{key[0]} {key[1]} ended without an answer, exit code {status}\n{printed}") from None
 
 
 def _by_value(framework: Framework, me: RoleInfo, function: RoleFunction) -> bytes:
@@ -181,37 +167,38 @@ def _by_value(framework: Framework, me: RoleInfo, function: RoleFunction) -> byt
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _be_role(work: bytes, end: Connection) -> None:
-    """Run a role process; in the end it leaves without taking its framework apart, as a run's does.
+def _launch(key: Key, child: Child, preload: Preload) -> Launch:
+    return Launch(
+        module="dask_train.testing",
+        arguments=(key[0], str(key[1])),
+        descriptors=child.inherited,
+        output=child.output.descriptor,
+        num_threads=1,
+        preload=preload,
+    )
 
-    It stays until the test is through: a TensorFlow session that a peer opens later waits for every server.
-    As in a run, frameworks are imported without what few programs use and without garbage collections.
-    """
-    gc.disable()
+
+@contextmanager
+def _without_name_of_test() -> Iterator[None]:
+    """Hide what pytest sets anew for each test: a template serves processes of its own environment only."""
+    name = os.environ.pop("PYTEST_CURRENT_TEST", None)
     try:
-        with parts_imported_later():
-            answer = _meet_and_do(work, end)
-    except BaseException as error:
-        traceback.print_exc()
-        answer = RoleAnswer(error=error)
-    end.send_bytes(cloudpickle.dumps(answer))
-    sys.stderr.flush()
-    with suppress(EOFError):
-        end.recv()
-    os._exit(0)
+        yield
+    finally:
+        if name is not None:
+            os.environ["PYTEST_CURRENT_TEST"] = name
 
 
-def _meet_and_do(work: bytes, end: Connection) -> RoleAnswer:
-    framework, me, function = cloudpickle.loads(work)
-    end.send_bytes(cloudpickle.dumps(framework.prepare(me)))
-    peers, timeout_s = end.recv()
-    before, started = dict(os.environ), time.monotonic()
-    value, error, extras = None, None, frozenset[str]()
-    try:
-        with framework.rendezvous(me, peers, timeout_s) as given:
-            extras = frozenset(given)
-            value = function(RoleSession(me, framework, given, end))
-    except Exception as failure:
-        error = failure
-    changed = frozenset(key for key, _ in dict(os.environ).items() ^ before.items())
-    return RoleAnswer(value=value, error=error, extras=extras, changed=changed, took_s=time.monotonic() - started)
+def _start(start: ProcessStart) -> Future[Process]:
+    loop, templates = _templates()
+    return asyncio.run_coroutine_threadsafe(templates.start(start), loop)
+
+
+@cache
+def _templates() -> tuple[asyncio.AbstractEventLoop, Templates]:
+    """Return the templates of this process, which all of its tests share, and the event loop that they run on."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="templates of role processes", daemon=True).start()
+    templates = Templates()
+    atexit.register(loop.call_soon_threadsafe, templates.close)
+    return loop, templates

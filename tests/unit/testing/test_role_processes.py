@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from dask_train.frameworks.base import Framework, RoleInfo
-from dask_train.testing.role_processes import RoleProcesses, RoleSession, _by_value
+from dask_train.testing.role_process import RoleSession
+from dask_train.testing.role_processes import RoleProcesses, _by_value
 
 
 class Meeting(Framework):
@@ -48,7 +49,7 @@ def waiting(session):
     return "stopped"
 
 
-def test_roles_prepare_meet_and_answer_and_are_gone_in_the_end():
+def test_roles_prepare_meet_and_answer_and_are_gone_in_the_end(wait_for):
     functions = {"worker": looked_at, "ps": waiting, "other": failing}
     counts = {"worker": 2, "ps": 1, "other": 1}
     with RoleProcesses(Meeting(trace=True), counts, functions.__getitem__, host="h") as processes:
@@ -75,7 +76,7 @@ def test_roles_prepare_meet_and_answer_and_are_gone_in_the_end():
         assert all(map(psutil.pid_exists, pids)), "they stay until the test is through"
         processes.stop(("worker", 0))
         processes.stop(("worker", 0))  # it may have ended
-    assert not any(map(psutil.pid_exists, pids))
+    wait_for(lambda: not any(map(psutil.pid_exists, pids)), "they are gone")
 
 
 @pytest.mark.parametrize(
@@ -91,12 +92,17 @@ def test_a_role_that_does_not_prepare_is_told(role, told):
     assert (str(caught.value.__cause__) == "it can't prepare") == (role == "broken")
 
 
-def test_a_role_that_says_nothing_ends_with_the_deadline_of_the_test():
-    with (
-        RoleProcesses(Meeting(), {"worker": 1}, lambda _: looked_at, deadline_s=0.0) as processes,
-        pytest.raises(TimeoutError, match="worker 0 said nothing within the test's deadline"),
-    ):
+def test_a_role_that_does_not_start_ends_with_the_deadline_of_the_test():
+    with pytest.raises(TimeoutError, match="worker 0 did not start within the test's deadline"):
+        RoleProcesses(Meeting(), {"worker": 1}, lambda _: looked_at, deadline_s=0.0)
+
+
+def test_a_role_that_says_nothing_ends_with_the_deadline_of_the_test(monkeypatch):
+    with RoleProcesses(Meeting(), {"worker": 1}, lambda _: looked_at) as processes:
         processes.addresses()
+        monkeypatch.setattr(processes, "_deadline", 0.0)
+        with pytest.raises(TimeoutError, match="worker 0 said nothing within the test's deadline"):
+            processes.answer(("worker", 0))
 
 
 def session_of(**extras):
