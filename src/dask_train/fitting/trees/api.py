@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dask_train.data.columns import Columns
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import learnt_for
@@ -102,8 +102,8 @@ class Trees(ModelKind):
             It can't be trained, or not with these settings.
         """
 
-    def check_params(self, model: Any, num_features: int) -> None:
-        """Ask the library itself to check an estimator for rows of so many features.
+    def check_params(self, model: Any, features: Column) -> None:
+        """Ask the library itself to check an estimator for rows of such features.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class Trees(ModelKind):
         """Check that the estimator takes the rows, and let its library check the parameters."""
         model, columns, first = call.model, rows.data.columns, self.first(call)
         check_rows(model, self.name, columns)
-        self.check_params(model, columns.matrix.row_shape[0])
+        self.check_params(model, columns.matrix)
         check_going_on(self.name, first, _schema_of(first), columns)
         if call.run.window is not None:
             check_enough(num_parts(rows.inputs.data["worker"]), call.workers or 1)
@@ -190,7 +190,7 @@ class Trees(ModelKind):
         check_plain(model, self.name)
         check_prefix(model)
         self.check_estimator(model, settings, None)
-        self.check_params(model, columns.matrix.row_shape[0])
+        self.check_params(model, columns.matrix)
         self.check_together(model, settings, rows.workers)
         check_rows(model, self.name, columns)
         task = TreesTask(

@@ -8,7 +8,7 @@ from typing import Any
 from dask_train.fitting.model_kind import FitCall
 from dask_train.fitting.trees.api import TRAINING, GivenRows, Trees, evals_of, is_same
 from dask_train.fitting.trees.lightgbm_checks import check_metrics
-from dask_train.fitting.trees.lightgbm_ranks import has_linear_trees
+from dask_train.fitting.trees.lightgbm_ranks import check_together, has_linear_trees
 from dask_train.fitting.trees.settings import LightGBMSettings
 
 
@@ -76,6 +76,10 @@ class LightGBMTrees(Trees):
         """Check queries, and metrics by their names."""
         _check_ranker(model, qid)
         check_metrics(model.get_params(), settings.eval_metric)
+
+    def check_together(self, model: Any, settings: Any, workers: int) -> None:  # noqa: ARG002 - as of all kinds
+        """Check what LightGBM does in one process alone."""
+        check_together(model.get_params(), workers)
 
 
 def _checked_names(own: Sequence[str], given: Sequence[Any]) -> list[str]:

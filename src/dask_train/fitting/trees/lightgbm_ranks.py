@@ -19,12 +19,35 @@ _LOG_EXPM1 = ("cross_entropy_lambda", "xentlambda")
 _MEDIANS = ("regression_l1", "l1", "mean_absolute_error", "mae", "quantile", "mape", "mean_absolute_percentage_error")
 # What it takes for its kinds of parallel training of rows that are shared out.
 _LEARNERS = ("data", "data_parallel", "voting", "voting_parallel")
+# The parameter that says which, by all of its names.
+_LEARNER = ("tree_learner", "tree", "tree_type", "tree_learner_type")
 _EPSILON = 1e-15
 
 
 def has_linear_trees(params: Mapping[str, Any]) -> bool:
     """Return whether leaves have linear models, by either of LightGBM's names for that."""
     return bool(params.get("linear_tree") or params.get("linear_trees"))
+
+
+def check_together(params: Mapping[str, Any], num_ranks: int) -> None:
+    """Check that ranks can train one model.
+
+    Raises
+    ------
+    ValueError
+        Each would train a model of its own rows.
+    """
+    if num_ranks > 1 and has_linear_trees(params):
+        raise ValueError(
+            f"linear_tree=True with {num_ranks} workers: LightGBM makes linear trees in one process only, so that each "
+            "worker would fit its own rows. Leave it out, or pass workers=1."
+        )
+    learners = [params[name] for name in _LEARNER if name in params]
+    if num_ranks > 1 and learners and learners[-1] not in (*_LEARNERS, "serial"):
+        raise ValueError(
+            f"tree_learner={learners[-1]!r}: rows are shared out among workers, each with all features. Leave it out, "
+            "or pass 'data' or 'voting'."
+        )
 
 
 def parallel(params: Mapping[str, Any], session: Session) -> dict[str, Any]:
@@ -38,17 +61,8 @@ def parallel(params: Mapping[str, Any], session: Session) -> dict[str, Any]:
     found = dict(params)
     if session.world_size == 1:
         return found
-    if has_linear_trees(found):
-        raise ValueError(
-            f"linear_tree=True with {session.world_size} workers: LightGBM makes linear trees in one process only, so "
-            "that each worker would fit its own rows. Leave it out, or pass workers=1."
-        )
-    asked = [found.pop(name) for name in ("tree_learner", "tree", "tree_type", "tree_learner_type") if name in found]
-    if asked and asked[-1] not in (*_LEARNERS, "serial"):
-        raise ValueError(
-            f"tree_learner={asked[-1]!r}: rows are shared out among workers, each with all features. Leave it out, or "
-            "pass 'data' or 'voting'."
-        )
+    check_together(found, session.world_size)
+    asked = [found.pop(name) for name in _LEARNER if name in found]
     found.update(session.network)
     if asked and asked[-1] != "serial":
         found["tree_learner"] = asked[-1]

@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_train.compat.lightgbm import continue_from, predictor_of
 from dask_train.data.columns import Column
-from dask_train.fitting.trees.lightgbm_ranks import first_score
+from dask_train.fitting.trees.lightgbm_ranks import first_score, has_linear_trees
 from dask_train.fitting.trees.parts import TreeRows, as_parts, plain_labels
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
@@ -172,7 +172,10 @@ class DataSets:
     def _of_parts(
         self, parts: Sequence[TreeRows], column: Column, reference: Any, params: Mapping[str, Any], *, weigh: bool
     ) -> Any:
-        slices = [RowSequence(part.x, column) for part in parts if len(part)]
+        rows: Any = [RowSequence(part.x, column) for part in parts if len(part)]
+        if has_linear_trees(params):
+            # LightGBM keeps these rows, and writes them past its memory where it gets them piece by piece.
+            rows = np.concatenate([decoded(part.x, _codes(column)) for part in parts])
         given: dict[str, Any] = {"label": self._encoded(np.concatenate([part.y for part in parts]))}
         if parts[0].sample_weight is not None:
             given["weight"] = np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None])
@@ -182,7 +185,7 @@ class DataSets:
             given["group"] = np.concatenate([part.group_sizes() for part in parts])
         if self._train is None and self.start is None and parts[0].margin is None and self._session.world_size > 1:
             self.first_score = first_score(params, given["label"], given.get("weight"), self._session)
-        made = lightgbm.Dataset(slices, reference=reference, **given, **self._columns(params)).construct()
+        made = lightgbm.Dataset(rows, reference=reference, **given, **self._columns(params)).construct()
         if "weight" not in given:
             made.set_field("weight", None)  # else zeros, where the reference has weights
         self._begin(made, parts, column)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dask_train.compat.xgboost import is_ranker
+from dask_train.data.columns import Column
 from dask_train.fitting.model_kind import FitCall, FitRows
 from dask_train.fitting.trees.api import GivenRows, Trees, evals_of
 from dask_train.fitting.trees.checks import check_xgboost
@@ -81,9 +82,9 @@ class XGBoostTrees(Trees):
         """Check what XGBoost does in one process alone."""
         check_xgboost(model, qid)
 
-    def check_params(self, model: Any, num_features: int) -> None:
+    def check_params(self, model: Any, features: Column) -> None:
         """Let XGBoost configure a booster."""
-        check_params(model.get_xgb_params(), num_features)
+        check_params(model.get_xgb_params(), features.row_shape[0], features.names)
 
     def check_together(self, model: Any, settings: Any, workers: int) -> None:  # noqa: ARG002 - as before
         """Check objectives and metrics of several workers."""

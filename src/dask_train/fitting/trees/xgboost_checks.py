@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dask
@@ -12,7 +12,7 @@ import pandas as pd
 import xgboost
 
 
-def check_params(params: Mapping[str, Any], num_features: int) -> None:
+def check_params(params: Mapping[str, Any], num_features: int, names: Sequence[str] | None = None) -> None:
     """Let XGBoost configure a booster, which looks at the values of all parameters.
 
     Parameters
@@ -21,9 +21,13 @@ def check_params(params: Mapping[str, Any], num_features: int) -> None:
         Those of the estimator: ``get_xgb_params()``.
     num_features
         Features of a row.
+    names
+        Of the features, by which constraints may call them; None if they have none.
 
     Raises
     ------
+    ValueError
+        A constraint names no feature.
     xgboost.core.XGBoostError
         A value is invalid, or names an objective or metric that XGBoost does not have; it is a ValueError.
     """
@@ -36,7 +40,7 @@ def check_params(params: Mapping[str, Any], num_features: int) -> None:
     asked["verbosity"] = 0  # a booster sets it for the whole process: the context sets it back
     with xgboost.config_context(), warnings.catch_warnings():  # a worker warns of parameters, as a notice
         warnings.simplefilter("ignore")
-        no_rows = xgboost.DMatrix(np.zeros((1, num_features)), label=[0.0])
+        no_rows = xgboost.DMatrix(np.zeros((1, num_features)), label=[0.0], feature_names=names and list(names))
         xgboost.Booster(asked, [no_rows]).save_config()
 
 

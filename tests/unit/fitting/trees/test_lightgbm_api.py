@@ -22,6 +22,8 @@ SETS = [(X + 1, Y), (X, Y), (X + 2, Y)]
         (lightgbm.LGBMRanker(), {"streaming": 3, "qid": Y}, "streaming with qid: a query's rows"),
         (lightgbm.LGBMRegressor(linear_tree=True), {"streaming": 3}, "streaming with linear_tree: LightGBM keeps"),
         (lightgbm.LGBMRegressor(linear_trees=True), {"streaming": 3}, "streaming with linear_tree: LightGBM keeps"),
+        (lightgbm.LGBMRegressor(linear_tree=True), {"workers": 2}, "linear_tree=True with 2 workers: LightGBM makes"),
+        (lightgbm.LGBMRegressor(tree_learner="feature"), {"workers": 2}, "tree_learner='feature': rows are shared"),
         (lightgbm.LGBMRegressor(), {"streaming": 3, "eval_set": [(X, Y)]}, "streaming with the rows to train on"),
         (lightgbm.LGBMRegressor(), {"eval_set": [(X, Y)], "eval_names": []}, "eval_names has 0 names"),
         (lightgbm.LGBMRegressor(), {"eval_set": SETS, "eval_names": "aba"}, "eval_names calls two sets 'a'"),

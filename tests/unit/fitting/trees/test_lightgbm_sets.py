@@ -25,6 +25,18 @@ def test_features_of_lightgbm_are_numbers_of_any_kind(dtype):
     np.testing.assert_allclose(found.predict(x), wanted.predict(x), rtol=1e-6)
 
 
+def test_linear_trees_are_those_of_rows_in_one_piece():
+    x = RANDOM.normal(size=(600, 3))
+    signal = x[:, 1] * 2 + np.abs(x[:, 0])
+    settings = {"n_estimators": 5, "num_leaves": 15, "verbose": -1, "linear_tree": True}
+    rows, evals = cut(x, signal), (scored("valid_0", PLAIN),)
+    found = grow(Alone(rows, valid_0=rows), lightgbm.LGBMRegressor(**settings), PLAIN, evals=evals)
+    wanted = lightgbm.LGBMRegressor(**settings, force_col_wise=True).fit(x, signal)
+    np.testing.assert_allclose(found.estimator.predict(x), wanted.predict(x))
+    error = np.mean((wanted.predict(x) - signal) ** 2)
+    np.testing.assert_allclose(found.estimator.evals_result_["valid_0"]["l2"][-1], error)
+
+
 def test_a_validation_set_of_lightgbm_without_weights_weighs_all_rows_alike():
     settings = {"n_estimators": 3, "num_leaves": 7, "verbose": -1, "class_weight": {0: 1.0, 1: 2.0, 2: 5.0}}
     rows = cut(X[:, :3], LABELS)

@@ -30,6 +30,15 @@ def test_parameters_are_looked_at_by_xgboost_itself(params, why):
         check_params(xgboost.XGBClassifier(**params).get_xgb_params(), 4)
 
 
+@pytest.mark.parametrize(
+    "params", [{"monotone_constraints": {"b": 1}}, {"interaction_constraints": [["a", "b"], ["c"]]}]
+)
+def test_constraints_may_call_features_by_their_names(params):
+    check_params(params, 3, ("a", "b", "c"))
+    with pytest.raises(ValueError, match="not a subset of training data feature names"):
+        check_params(params, 3, ("d", "e", "f"))
+
+
 def test_xgboost_warns_as_before():
     check_params({"max_depth": 3}, 4)
     assert xgboost.get_config()["verbosity"] == 1
