@@ -79,10 +79,12 @@ def tree_data(
     if features is not None or label is not None:
         _check_named(what, x, y, others, label)
         matrix = [features] if features is not None and is_name(features) else features
-        _check_label(what, meta_of(x)[label] if is_name(label) and label in x.columns else None)
+        labels, weights = list(names_in(label)), list(names_in(list(others.values())))
+        for each in labels:
+            _check_label(what, meta_of(x)[each] if each in x.columns else None)
         picked = [matrix, label, *others.values()]
-        if not {label, *names_in(list(others.values()))} & {*names_in(matrix)}:  # else it is refused below
-            x, picked[0] = like.named(what, x, matrix, [label, *names_in(list(others.values()))])
+        if not {*labels, *weights} & {*names_in(matrix)}:  # else it is refused below
+            x, picked[0] = like.named(what, x, matrix, [*labels, *weights])
         made = _made(what, x, Picks(arrays=picked, is_tuple=True), names, workers)
         return replace(made, schema=like.schema(picked[0]))
     if y is None:

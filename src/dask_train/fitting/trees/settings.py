@@ -21,7 +21,8 @@ class TreesSettings(FitSettings):
     Attributes
     ----------
     features, label
-        Columns of a frame, in place of ``y``; weights, margins and ``qid`` are names then, too.
+        Columns of a frame, in place of ``y``; weights, margins and ``qid`` are names then, too. A list of labels is
+        of several targets, which XGBoost takes.
     qid
         For rankers, the number of each row's query, in any order. A query whose rows lie in several partitions is
         brought together on one worker: sort by it where there are many rows.
@@ -33,7 +34,7 @@ class TreesSettings(FitSettings):
     """
 
     features: str | Sequence[str] | None = None
-    label: str | None = None
+    label: str | Sequence[str] | None = None
     qid: Any = None
     eval_set: Sequence[tuple[Any, Any]] | None = None
     eval_qid: Sequence[Any] | None = None

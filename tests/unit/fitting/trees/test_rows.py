@@ -40,6 +40,8 @@ def test_columns_of_frames_have_names_and_categories(npartitions):
     assert data.columns.places() == {"x": 0, "y": 1, "sample_weight": 2}
     apart = tree_data("data", frame[["a", "kind"]], frame["y"], {})
     assert apart.columns.matrix.names == ("a", "kind")
+    several = tree_data("data", frame, None, {}, features=["a"], label=["y", "w"])
+    assert several.columns[several.columns.labels].row_shape == (2,)
     assert tree_data("data", frame, None, {"qid": "y"}, features="a", label="w").columns.matrix.row_shape == (1,)
 
 
