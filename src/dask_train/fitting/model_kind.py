@@ -15,6 +15,7 @@ from dask_train.fitting.data import rows_of, run_inputs
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.settings import EpochSettings
+from dask_train.fitting.stop_checks import check_best_name
 from dask_train.frameworks.base import Framework
 from dask_train.inputs.data import InputData
 from dask_train.report.progress import RunDisplay
@@ -206,6 +207,7 @@ class ModelKind(ABC):
         """
         num_servers = self.roles(call).get("ps", 0)
         check_best_of_fit(call.run.checkpoint, validates=call.settings.validates, ps=num_servers)
+        check_best_name(call.run.checkpoint, self.scores(call), validates=call.settings.validates)
 
     def columns(self, call: FitCall) -> tuple[Any, Any]:
         """Return ``features`` and ``label`` as this model means them."""
