@@ -117,12 +117,15 @@ class TrialRows:
         Number of workers that train one model together.
     labels
         Return the different labels of what is trained on, ascending, which are computed where they lie.
+    missing
+        Return an error's text about missing categories, whose codes are -1; ``""`` if there are none.
     """
 
     data: InputData
     validation: InputData | None
     workers: int
     labels: Callable[[], np.ndarray] = no_labels
+    missing: Callable[[], str] = str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +166,8 @@ class ModelKind(ABC):
         What a rule to stop by counts, besides scores.
     grows
         Whether workers may join and leave while a model is trained.
+    takes_missing
+        Whether the code of a category may be -1, for a missing one, among the rows of a trial.
     """
 
     name: str
@@ -170,6 +175,7 @@ class ModelKind(ABC):
     not_taken: tuple[str, ...] = ()
     unit: str = EPOCH
     grows: bool = False
+    takes_missing: bool = False
 
     def workers(self, model: Any, settings: Any) -> int | None:
         """Return how many workers were asked for; 0 for this process, None for the default."""

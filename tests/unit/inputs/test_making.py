@@ -20,6 +20,7 @@ from dask_train.shared_data.segments import SharedSegments
 from dask_train.spelling import spelled
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "y": [0, 1], "w": [1.0, 0.5]})
+TORN = FRAME.assign(kind=pd.Categorical(["u", None]), other=pd.Categorical(["v", "w"]))
 X, Y = np.zeros((10, 3)), np.arange(10)
 
 
@@ -77,6 +78,26 @@ def test_arrays_beside_names_of_columns_are_refused(y, weight):
 def test_the_name_of_a_column_in_place_of_targets_is_refused(what, says):
     with pytest.raises(TypeError, match=says):
         input_data(what, FRAME, "y", None)
+
+
+@pytest.mark.parametrize(
+    ("x", "named", "codes"),
+    [
+        (TORN, {"features": ["a", "kind"], "label": "y"}, {0: [(1, "kind")]}),
+        (
+            TORN,
+            {"features": {"one": "kind", "both": ["a", "other", "kind"]}},
+            {0: [(0, "kind")], 1: [(1, "other"), (2, "kind")]},
+        ),
+        (TORN[["a", "kind"]], {}, {0: [(1, "kind")]}),
+        (TORN, {"features": ["a"]}, {}),
+        (FRAME, {}, {}),
+        (X, {}, {}),
+    ],
+)
+def test_where_codes_of_categories_are_is_known(x, named, codes):
+    like = Conformer(None, missing=True)
+    assert input_data("data", x, None, None, like=like, **named).codes == codes
 
 
 def test_names_choose_inputs_targets_and_weights_of_a_frame():
