@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from dask_train.collections.partition.kinds import ways_to_categories
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.number import is_number
 from dask_train.collections.schema.text import is_text
@@ -50,7 +51,7 @@ class CategoryColumn(FrameColumn):
         if _UNKNOWN in dtype.categories.tolist():
             raise ValueError(
                 f"The categories of column {name!r} of {what} are not known yet, so each partition would have codes of "
-                f"its own. Make them known with frame.categorize(columns=[{name!r}]), which reads the column once."
+                f"its own. Make them known, with {ways_to_categories(name)}."
             )
         return cls(name=name, categories=dtype.categories, ordered=bool(dtype.ordered))
 
