@@ -230,7 +230,15 @@ PIECES: dict[Place, Piece] = {
     ),
     ("docs/bring-your-own-loop.md", 2): Piece(
         given=DATA.format(columns=4),
-        then="epochs = [score['epoch'] for score in result.scores]; assert epochs == list(range(len(epochs))) != []",
+        then="""
+epochs = [score['epoch'] for score in result.scores]; assert epochs == list(range(len(epochs))) != []
+best, waited = float('inf'), 0
+for number, score in enumerate(result.scores, start=1):
+    waited = 0 if score['val_loss'] < best else waited + 1
+    best = min(best, score['val_loss'])
+    is_last = best < 0.1 or waited == 3 or number == 20
+    assert is_last == (number == len(epochs)), 'it ends with the epoch that decides'
+""",
     ),
     ("docs/bring-your-own-loop.md", 3): Piece(given=DATA.format(columns=4)),
     ("docs/categories.md", 0): Piece(

@@ -30,7 +30,7 @@ SEARCHED = {
     "mixed precision": ("keras_options.md", "torch_modules.md", "gpus.md"),
     "data augmentation": ("keras_options.md",),
     "learning rate schedule": ("keras_options.md",),
-    "class imbalance": ("keras_options.md", "torch_modules.md"),
+    "class imbalance": ("keras_options.md", "torch_modules.md", "linear_models.md"),
     "gpus": ("gpus.md",),
     "out of memory": ("larger_than_memory.md",),
     "parquet": ("prediction.md",),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import OwnRows
@@ -18,7 +19,7 @@ from dask_train.training.settings import RunInputs
 
 
 def rows_of(
-    settings: Any, x: Any, y: Any, *, features: Any, label: Any, known: FrameSchema | None
+    settings: Any, x: Any, y: Any, *, features: Any, label: Any, known: FrameSchema | None, missing: bool = False
 ) -> tuple[InputData, InputData | None]:
     """Return what is trained on, and what is validated on, of models that go through rows in batches.
 
@@ -32,6 +33,8 @@ def rows_of(
         Columns of frames, as the model means them.
     known
         What the model knows of columns.
+    missing
+        Whether categories of frames may be missing, whose codes are -1.
 
     Raises
     ------
@@ -39,28 +42,39 @@ def rows_of(
         They can't be put together.
     """
     named: dict[str, Any] = {"features": features, "label": label}
-    data = input_data("data", x, y, settings.sample_weight, **named, like=Conformer(known))
+    # Of several frames it is not known which array has which column.
+    missing = missing and all(map(is_frame, _frames_of(x, settings.validation_data)))
+    data = input_data("data", x, y, settings.sample_weight, **named, like=Conformer(known, missing=missing))
     if not settings.validates:
         return data, None
     if settings.validation_data is None:
         return split_off(data, settings.validation_split)
-    return data, validation_of(settings.validation_data, features, label, settings.sample_weight, data.schema)
+    like = Conformer(data.schema, missing=missing)
+    return data, validation_of(settings.validation_data, features, label, settings.sample_weight, like)
+
+
+def _frames_of(x: Any, validation_data: Any) -> list[Any]:
+    """Return what has the features, of the data and of what is validated on."""
+    if validation_data is None:
+        return [x]
+    is_tuple = isinstance(validation_data, tuple | list) and bool(validation_data)
+    return [x, validation_data[0] if is_tuple else validation_data]
 
 
 def validation_of(
-    value: Any, features: Any, label: Any, sample_weight: Any = None, known: FrameSchema | None = None
+    value: Any, features: Any, label: Any, sample_weight: Any = None, like: Conformer | None = None
 ) -> InputData:
     """Return what ``validation_data=`` was given: inputs, targets and perhaps weights; a frame; a data set.
 
-    A frame is read as the data is: ``sample_weight`` counts where it is the name of a column, and categories are those
-    that are ``known`` of the data.
+    A frame is read as the data is: ``sample_weight`` counts where it is the name of a column, and ``like`` makes its
+    columns as those of the data are.
     """
     if isinstance(value, tuple | list) and 2 <= len(value) <= 3:
         x, y, *weights = value
-        return input_data("validation_data", x, y, *weights or [None], like=Conformer(known), trains=False)
+        return input_data("validation_data", x, y, *weights or [None], like=like, trains=False)
     weights_by_name = sample_weight if names_columns(sample_weight) else None
     columns: dict[str, Any] = {"features": features, "label": label}
-    return input_data("validation_data", value, None, weights_by_name, **columns, like=Conformer(known), trains=False)
+    return input_data("validation_data", value, None, weights_by_name, **columns, like=like, trains=False)
 
 
 def split_off(data: InputData, fraction: float) -> tuple[InputData, InputData]:

@@ -21,7 +21,7 @@ from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.settings import KerasSettings, of_run, of_trial
 from dask_train.fitting.spec import FitTask, InPlace
-from dask_train.fitting.stop_checks import scores_of_model
+from dask_train.fitting.stop_checks import check_monitored, scores_of_model
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
 from dask_train.inputs.making import columns_for
@@ -50,6 +50,7 @@ class KerasModels(ModelKind):
         check_callbacks_with_servers(callbacks, settings.ps, settings.scorer)
         if not (settings.validates or settings.in_process):
             warn_of_idle_callbacks(callbacks)
+        check_monitored(callbacks, self.scores(call), validates=settings.validates)
 
     def traits(self, call: FitCall) -> list[str]:
         """Return what keeps a lost worker from being replaced in place."""
@@ -133,13 +134,15 @@ class KerasModels(ModelKind):
         from dask_train.fitting.roles.trial import KerasTrialRole  # with the loop, which no client of a fit needs
 
         fit_checks.check_model(model)
+        callbacks = fit_checks.check_callbacks(settings.callbacks)
+        check_monitored(callbacks, scores_of_model(model, callbacks), validates=rows.validation is not None)
         self.check_together(model, settings, rows.workers)
         fit_checks.check_rows(model, rows.data, rows.validation)
         header, arrays = taken_apart(model)
         task = FitTask(
             header=header,
             arrays=arrays,
-            callbacks=send_callbacks(fit_checks.check_callbacks(settings.callbacks)),
+            callbacks=send_callbacks(callbacks),
             **_of_task(model, settings, rows),
             **of_trial(),
             class_weight=fit_checks.check_weights(settings.class_weight, None, rows.data),

@@ -15,6 +15,7 @@ from dask_train.fitting.data import rows_of, run_inputs
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.settings import EpochSettings
+from dask_train.fitting.stop_checks import check_best_name
 from dask_train.frameworks.base import Framework
 from dask_train.inputs.data import InputData
 from dask_train.report.progress import RunDisplay
@@ -116,12 +117,15 @@ class TrialRows:
         Number of workers that train one model together.
     labels
         Return the different labels of what is trained on, ascending, which are computed where they lie.
+    missing
+        Return an error's text about missing categories, whose codes are -1; ``""`` if there are none.
     """
 
     data: InputData
     validation: InputData | None
     workers: int
     labels: Callable[[], np.ndarray] = no_labels
+    missing: Callable[[], str] = str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +166,8 @@ class ModelKind(ABC):
         What a rule to stop by counts, besides scores.
     grows
         Whether workers may join and leave while a model is trained.
+    takes_missing
+        Whether the code of a category may be -1, for a missing one, among the rows of a trial.
     """
 
     name: str
@@ -169,6 +175,7 @@ class ModelKind(ABC):
     not_taken: tuple[str, ...] = ()
     unit: str = EPOCH
     grows: bool = False
+    takes_missing: bool = False
 
     def workers(self, model: Any, settings: Any) -> int | None:
         """Return how many workers were asked for; 0 for this process, None for the default."""
@@ -206,6 +213,7 @@ class ModelKind(ABC):
         """
         num_servers = self.roles(call).get("ps", 0)
         check_best_of_fit(call.run.checkpoint, validates=call.settings.validates, ps=num_servers)
+        check_best_name(call.run.checkpoint, self.scores(call), validates=call.settings.validates)
 
     def columns(self, call: FitCall) -> tuple[Any, Any]:
         """Return ``features`` and ``label`` as this model means them."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dask_train.fitting.model_kind import FitCall, ModelKind
+from dask_train.fitting.stop_checks import monitored
 from dask_train.input_errors import warn_at_the_call
 
 # What calls ask for, by the words of the table.
@@ -206,7 +207,7 @@ def check_callbacks_with_servers(callbacks: Sequence[Any], ps: int, scorer: int)
                 )
                 + "Leave it out: with use_ema=True training ends with the averages; or train with ps=0, scorer=0."
             )
-        if scorer and (monitor := _monitored(callback)).startswith("val_"):
+        if scorer and (monitor := monitored(callback)).startswith("val_"):
             raise ValueError(
                 f"Callback {name} looks at {monitor!r} when an epoch ends, and a scorer finds it later, while training "
                 f"continues. Leave scorer out; or, to stop, pass stop=dt.Patience({monitor!r}, 3) in its place."
@@ -216,17 +217,8 @@ def check_callbacks_with_servers(callbacks: Sequence[Any], ps: int, scorer: int)
 def warn_of_idle_callbacks(callbacks: Sequence[Any]) -> None:
     """Warn of callbacks that look at scores of a validation, where there is none. Keras warns, too, in a worker."""
     for callback in callbacks:
-        if (monitor := _monitored(callback)).startswith("val_"):
+        if (monitor := monitored(callback)).startswith("val_"):
             warn_at_the_call(
                 f"Callback {type(callback).__name__} looks at {monitor!r}, which nothing computes, so it never acts. "
                 "Pass validation_data or validation_split, or let it monitor another score."
             )
-
-
-def _monitored(callback: Any) -> str:
-    """Return which log one of Keras' own callbacks decides by, if any."""
-    from keras.callbacks import EarlyStopping, ModelCheckpoint, ReduceLROnPlateau
-
-    decides = isinstance(callback, EarlyStopping | ReduceLROnPlateau)
-    decides = decides or (isinstance(callback, ModelCheckpoint) and callback.save_best_only)
-    return str(callback.monitor) if decides else ""

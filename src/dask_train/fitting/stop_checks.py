@@ -1,14 +1,18 @@
-"""What a rule to stop by may look at, as far as it is known before anything starts."""
+"""What rules to stop by, callbacks and the best checkpoint look at, as far as it is known before anything starts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from dask_train.arguments import nearest
+from dask_train.checkpoint.policy import Checkpoint
 from dask_train.compat.keras.compiled import metrics_passed
 from dask_train.run.stop_rule import EPOCH, StopRule
 from dask_train.trainers.common.score_names import score_name
+
+# What Keras' own callbacks add to logs; there is none of validation.
+_RATE = "learning_rate"
 
 
 def check_stop_names(
@@ -37,11 +41,60 @@ def check_stop_names(
         )
     if known is None:
         return
-    given = [score_name(prefix + name) for prefix in (("", "val_") if validates else ("",)) for name in sorted(known)]
+    given = list(map(score_name, _logged(known, validates=validates)))
     if unknown := sorted(names - set(given)):
         raise ValueError(
             f"stop looks at {', '.join(unknown)}, and the model's scores are {', '.join(given)}."
             f"{nearest(unknown[0], given)}"
+        )
+
+
+def check_monitored(callbacks: Sequence[Any], known: Collection[str] | None, *, validates: bool) -> None:
+    """Check that the logs can come by which Keras' own callbacks decide.
+
+    Parameters
+    ----------
+    callbacks
+        Of Keras.
+    known
+        As of :func:`check_stop_names`.
+
+    Raises
+    ------
+    ValueError
+        The model does not give one. What nothing validates is no error, as in Keras, which warns of it.
+    """
+    given = _logged(known or (), validates=validates)
+    for callback in callbacks if known is not None else ():
+        name = monitored(callback)
+        if name and name not in given and (validates or not name.startswith("val_")):
+            raise ValueError(
+                f"Callback {type(callback).__name__} has monitor={name!r}, and the model's logs are "
+                f"{', '.join(given)}.{nearest(name, given)} Pass one of these as monitor=."
+            )
+
+
+def check_best_name(kept: Checkpoint | None, known: Collection[str] | None, *, validates: bool) -> None:
+    """Check that the score can come by which the best checkpoint is known.
+
+    Parameters
+    ----------
+    kept
+        What ``checkpoint=`` was given; None for no checkpoints.
+    known
+        As of :func:`check_stop_names`.
+
+    Raises
+    ------
+    ValueError
+        The model does not give it.
+    """
+    if kept is None or kept.best is None or known is None:
+        return
+    if kept.best not in (given := _logged(known, validates=validates)):
+        raise ValueError(
+            f"The best checkpoint is to be known by {kept.best!r}, and the model's scores are {', '.join(given)}."
+            f"{nearest(kept.best, given)} Name one of these in dt.Checkpoint(best=...)."
         )
 
 
@@ -53,8 +106,8 @@ def scores_of_model(model: Any, callbacks: Collection[Any]) -> set[str] | None:
 
     own = any(is_own(model, name) for name in ("train_step", "compute_metrics", "compute_loss"))
     if (
-        callbacks
-        or own
+        own
+        or any(map(_may_add_logs, callbacks))
         or len(getattr(model, "outputs", None) or ()) != 1
         or any(layer.metrics for layer in model.layers)
     ):
@@ -66,7 +119,28 @@ def scores_of_model(model: Any, callbacks: Collection[Any]) -> set[str] | None:
     names = [
         each if isinstance(each, str) else getattr(each, "name", getattr(each, "__name__", "")) for each in metrics
     ]
-    return {"loss", *names} if all(names) and len(set(names)) == len(names) else None
+    if not all(names) or len(set(names)) < len(names):
+        return None
+    return {"loss", *names, *([_RATE] if any(map(_tells_rate, callbacks)) else [])}
+
+
+def _logged(known: Collection[str], *, validates: bool) -> list[str]:
+    """Return the names in logs, with those of validation."""
+    of_validation = [f"val_{name}" for name in sorted(known) if name != _RATE] if validates else []
+    return [*sorted(known), *of_validation]
+
+
+def _may_add_logs(callback: Any) -> bool:
+    """Return whether a callback may put logs of its own among those of an epoch."""
+    import keras
+
+    return isinstance(callback, keras.callbacks.LambdaCallback) or not type(callback).__module__.startswith("keras.")
+
+
+def _tells_rate(callback: Any) -> bool:
+    import keras
+
+    return isinstance(callback, keras.callbacks.ReduceLROnPlateau | keras.callbacks.LearningRateScheduler)
 
 
 def _may_give_several(metric: Any) -> bool:
@@ -74,3 +148,12 @@ def _may_give_several(metric: Any) -> bool:
     import keras
 
     return isinstance(metric, keras.Metric) and not type(metric).__module__.startswith("keras.")
+
+
+def monitored(callback: Any) -> str:
+    """Return which log one of Keras' own callbacks decides by, if any."""
+    from keras.callbacks import EarlyStopping, ModelCheckpoint, ReduceLROnPlateau
+
+    decides = isinstance(callback, EarlyStopping | ReduceLROnPlateau)
+    decides = decides or (isinstance(callback, ModelCheckpoint) and callback.save_best_only)
+    return str(callback.monitor) if decides else ""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dask_train.collections.frames import FrameSource
-from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.category import CategoryColumn
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import Source
 from dask_train.compat.dask import has_meta, meta_of
 from dask_train.data.columns import Columns
@@ -74,6 +75,19 @@ class InputData:
         """
         return self.opened.plan["reads"] if isinstance(self.opened, FrameSource) else None
 
+    @property
+    def codes(self) -> dict[int, list[tuple[int, Any]]]:
+        """Return which features are codes of categories, by the number of their array: places in a row, and names."""
+        if self.schema is None or self.schema.features is None:
+            return {}
+        coded = {each.name for each in self.schema.columns if isinstance(each, CategoryColumn)}
+        arrays = dict(_named(self.columns.features, self.schema.features))
+        found = {
+            number: [(place, name) for place, name in enumerate(names) if name in coded]
+            for number, names in arrays.items()
+        }
+        return {number: codes for number, codes in found.items() if codes}
+
     def sample_rows(self) -> list[np.ndarray] | None:
         """Return up to 8 rows, evenly spread, where all data are NumPy arrays; None for other data."""
         if not self.arrays or not all(isinstance(column, np.ndarray) for column in self.arrays):
@@ -83,6 +97,15 @@ class InputData:
             return None
         places = np.unique(np.linspace(0, num_rows - 1, NUM_TRIED_ROWS).astype(int))
         return [column[places] for column in self.arrays]
+
+
+def _named(places: Any, structure: Any) -> Iterator[tuple[int, list[Any]]]:
+    """Go through the numbers of arrays with the names of their columns, which are put together alike."""
+    if isinstance(structure, Mapping):
+        for name, below in structure.items():
+            yield from _named(places[name], below)
+    else:
+        yield places, list(names_in(structure))
 
 
 def check_some_rows(what: str, source: Source | SharedSegments) -> None:

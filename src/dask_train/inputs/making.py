@@ -10,6 +10,7 @@ from dask.delayed import Delayed
 
 from dask_train.collections.bags import bag_opened
 from dask_train.collections.partition.form import is_frame, is_name
+from dask_train.collections.schema.category import listed
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import names_in, structure_of
 from dask_train.collections.source import OwnRows, Source
@@ -21,6 +22,7 @@ from dask_train.inputs.data import InputData
 from dask_train.inputs.published import of_named_segments, of_segments
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import segments_in
+from dask_train.spelling import by_caller, named
 
 
 class Several(tuple[Any, ...]):
@@ -69,6 +71,7 @@ def input_data(
     if (segments := segments_in(x)) is not None:
         return of_segments(what, x, segments, [y, sample_weight], like)
     _check_not_delayed(what, [x, y, sample_weight])
+    _check_no_name(what, x, y)
     x = like.ordered(what, x)
     places, values = Columns.of(x, y, sample_weight)
     inputs, targets = leaves(places.features), leaves(places.labels)
@@ -107,7 +110,7 @@ def of_names(
     if is_open:
         check_apart(what, targets, features)
         if model is not None and not like.knows_features:
-            features, _ = columns_for(model, x, None, features, None)
+            features, _ = columns_for(model, x, None, features, None, what=what)
         x, features = like.named(what, x, features, [*targets, *weights])
         if model is not None:
             features, _ = columns_for(model, x, None, features, None)
@@ -159,15 +162,27 @@ def names_columns(sample_weight: Any) -> bool:
     return isinstance(sample_weight, str)
 
 
-def columns_for(model: Any, x: Any, y: Any, features: Any, label: Any) -> tuple[Any, Any]:
+def columns_for(model: Any, x: Any, y: Any, features: Any, label: Any, *, what: str | None = None) -> tuple[Any, Any]:
     """``features`` and ``label`` as this model means them.
 
     A frame for a model whose inputs are a dict gives a column to each input of its name. A list of labels is a matrix
     for a model of one output, and one target for each of several.
+
+    Parameters
+    ----------
+    what
+        How errors call the frame. Default: ``x``.
+
+    Raises
+    ------
+    ValueError
+        The frame lacks the column of an input, and ``features`` name none; or labels and outputs differ in number.
     """
     inputs, outputs = named_inputs(model), getattr(model, "outputs", None) or ()
     if isinstance(inputs, dict) and is_frame(x) and y is None and not isinstance(features, Mapping):
         names = {name: name for name in inputs}
+        if features is None:
+            _check_named(what or named("x"), model, list(inputs), list(x.columns))
         if features is None or (not is_name(features) and set(features) == set(names)):
             features = names
     if len(outputs) > 1 and isinstance(label, list | tuple):
@@ -178,6 +193,21 @@ def columns_for(model: Any, x: Any, y: Any, features: Any, label: Any) -> tuple[
             )
         label = Several(label)
     return features, label
+
+
+def _check_named(what: str, model: Any, inputs: list[str], known: list[Any]) -> None:
+    """Check that a frame has a column for each input by its name: the user has named none."""
+    if missing := [name for name in inputs if name not in known]:
+        pairs = ", ".join(f"{name!r}: {name!r}" if name in known else f"{name!r}: ..." for name in inputs)
+        raise ValueError(
+            f"Model {model.name!r} has the inputs {listed(inputs)}, each of which takes the column of its name, and "
+            f"{what} has no column {listed(missing)}. It has {listed(known)}. "
+            + by_caller(
+                f"Say which column, or list of columns, each input takes: features={{{pairs}}}.",
+                "Write them there, by these names; or save the model with result.save, which keeps the columns that "
+                "it was fitted with.",
+            )
+        )
 
 
 def _of_own_rows(what: str, files: OwnRows, like: Conformer, given: list[Any]) -> InputData:
@@ -202,6 +232,17 @@ def _check_not_delayed(what: str, values: Sequence[Any]) -> None:
                 "or dicts, name their columns: features=['a', 'b'], label='y'. Of delayed arrays make a Dask array "
                 "with dask.array.from_delayed."
             )
+
+
+def _check_no_name(what: str, x: Any, y: Any) -> None:
+    """Check that targets beside a frame are no name of one of its columns."""
+    if is_frame(x) and isinstance(y, str):
+        raise TypeError(
+            f"validation_data has {y!r} beside a frame. Pass the frame alone, validation_data=frame, which has the "
+            "columns of features= and label= of the call; or the column itself, (frame, frame[name])."
+            if what == "validation_data"
+            else f"y is {y!r}, beside a frame. If it names a column, pass label={y!r} in its place."
+        )
 
 
 def _row_of(value: Any) -> Column:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from dask_train.cluster.in_tasks import is_in_task
 from dask_train.collections.blocks import check_unmasked
+from dask_train.collections.partition.kinds import ways_to_categories
 
 
 def is_dask(*given: Any) -> bool:
@@ -32,13 +33,14 @@ def check_text_columns(X: Any) -> None:
 
     for name, dtype in X.dtypes.items():
         if not is_number(dtype) and infer_dtype(X[name]) == "string":
-            raise ValueError(_no_numbers(name, dtype, f"X.astype({{{name!r}: 'category'}})"))
+            raise ValueError(_no_numbers(name, dtype, f"frame.astype({{{name!r}: 'category'}})"))
 
 
 def _no_numbers(name: Any, dtype: Any, mended: str) -> str:
     return (
-        f"Column {name!r} of X has the dtype {dtype}, and a linear model takes numbers and categories. Leave it out, "
-        f"or make categories of it: {mended}."
+        f"Column {name!r} of X has the dtype {dtype}, and a linear model takes numbers and categories. Make "
+        f"categories of it before X and y are cut from the frame, with {mended}; each becomes an indicator. Or make "
+        "numbers of it, or leave it out."
     )
 
 
@@ -78,7 +80,7 @@ def as_features(given: Any) -> Any:
     if dask.is_dask_collection(given) and hasattr(given, "columns"):
         for name, dtype in given.dtypes.items():
             if not is_number(dtype):
-                raise ValueError(_no_numbers(name, dtype, f"X.categorize(columns=[{name!r}])"))
+                raise ValueError(_no_numbers(name, dtype, ways_to_categories(name)))
         truths = {name: "float64" for name, dtype in given.dtypes.items() if dtype.kind == "b"}
         return given.astype(truths) if truths else given
     found = as_array("X", given)

@@ -112,7 +112,8 @@ class Session(Collective, Checkpointing):
         Parameters
         ----------
         epochs
-            Number of times that all rows are read. Default: 1.
+            Number of times that all rows are read, each in an order of its own. Every call begins with epoch 0, so
+            calls with the same ``seed`` give the same order. Default: 1.
         batch_size
             Rows of a global batch, over all ranks of this role. The ranks' shares differ by at most one row; a share
             is empty only where the global batch has fewer rows than there are ranks. Default: 32.
@@ -123,7 +124,8 @@ class Session(Collective, Checkpointing):
         seed
             Seed of the orders of rows. Default: 0.
         start
-            The epoch and batch to begin with: a :attr:`position` that was kept with a checkpoint.
+            The epoch and batch to begin with: a :attr:`position` that was kept with a checkpoint; or ``(epoch, 0)``, in
+            a loop that calls this once per epoch. Default: (0, 0).
 
         Returns
         -------
@@ -138,6 +140,13 @@ class Session(Collective, Checkpointing):
         ------
         ValueError
             The role was given no data, or a count is below 1.
+
+        Examples
+        --------
+        >>> for epoch in range(10):  # the orders of session.batches(epochs=10)
+        ...     for x, y in session.batches(epochs=epoch + 1, start=(epoch, 0)):
+        ...         step(x, y)
+        ...     session.report(epoch=epoch, loss=loss)
         """
         data = self._own_data()
         return data.batches(epochs=epochs, batch_size=batch_size, shuffle=shuffle, seed=seed, start=start)

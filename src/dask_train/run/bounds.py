@@ -31,8 +31,8 @@ class WorkerBounds(NamedTuple):
         bounds = cls(*given)
         if bounds.low < LEAST:
             raise ValueError(
-                f"{what}: a run whose number of workers changes has at least {LEAST}, as a single worker computes its "
-                f"steps without a group. Pass workers=({LEAST}, {max(bounds.high, LEAST)})."
+                f"{what}: a run whose number of workers changes has at least {LEAST}. A single worker sums with nobody "
+                f"and computes its steps in another way, so none can join it. {_change(bounds.high)}"
             )
         if bounds.low > bounds.high:
             raise ValueError(f"{what}, and the least comes first. Pass workers=({bounds.high}, {bounds.low}).")
@@ -41,3 +41,11 @@ class WorkerBounds(NamedTuple):
     def nearest(self, count: int) -> int:
         """Return the number within the bounds that is nearest to ``count``."""
         return min(self.high, max(self.low, count))
+
+
+def _change(high: int) -> str:
+    """Return what to pass in place of bounds whose lower one is too low."""
+    if high > LEAST:
+        return f"Pass workers=({LEAST}, {high})."
+    number = max(high, 1)
+    return f"Pass workers={number} for a number that stays, or a larger range, such as workers=({LEAST}, 4)."

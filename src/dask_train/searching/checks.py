@@ -58,6 +58,10 @@ class OtherKindError(TypeError):
     """What ``build`` returns is trained by no trial of this search, whatever the parameters."""
 
 
+class UnfitRowsError(ValueError):
+    """The rows of this search are none for the kind of model that ``build`` returns, whatever the parameters."""
+
+
 def check_built(model: Any) -> None:
     """Check that what ``build`` returned is a model that trains in a loop.
 

@@ -50,7 +50,7 @@ class ModelSearchSettings(EpochSettings, StudySettings):
             They can't be put together, or the metric is of validation that there is not.
         """
         named: dict[str, Any] = {"features": self.features, "label": self.label}
-        data, validation = rows_of(self, x, y, **named, known=schema_for(None, self.schema))
+        data, validation = rows_of(self, x, y, **named, known=schema_for(None, self.schema), missing=True)
         if self.metric.startswith("val_") and validation is None:
             raise ValueError(
                 f"metric={self.metric!r} is of validation: pass validation_data or validation_split; for "
@@ -95,6 +95,7 @@ class OverModels(Subject):
             validation=place.data.get(VALIDATION_DATA),
             workers=place.pool.workers,
             labels=cache(place.labels),
+            missing=cache(place.missing),
         )
         given, defaults = self.settings.of_trials(), {"epochs": self.settings.epochs}
         tasks = TrialTasks(build=self.build, rows=rows, given=given, defaults=defaults)

@@ -16,7 +16,7 @@ from dask_train.errors import RoleFailedError
 from dask_train.fitting.model_kind import TrialSpec
 from dask_train.input_errors import warn_at_the_call
 from dask_train.masking import masked
-from dask_train.searching.checks import OtherKindError
+from dask_train.searching.checks import OtherKindError, UnfitRowsError
 from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
 from dask_train.searching.opening import optuna_here, points_left
@@ -132,7 +132,7 @@ class OptunaStudy(Study):
 
         Raises
         ------
-        OtherKindError
+        OtherKindError, UnfitRowsError
             No trial can be built by this search.
         """
         if self._ready is not None:
@@ -149,7 +149,7 @@ class OptunaStudy(Study):
                     self.log.begin(handed.number, handed.trial.params)
             except self._pruned:
                 self._tell(handed, "PRUNED")
-            except OtherKindError:
+            except (OtherKindError, UnfitRowsError):
                 raise
             except Exception as error:
                 self.failed(handed, f"{type(error).__name__}: {error}", traceback=traceback.format_exc())

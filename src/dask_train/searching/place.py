@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +13,7 @@ import numpy as np
 
 from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.peer import Peer
+from dask_train.collections.schema.category import missing_values
 from dask_train.driver.handle import Run
 from dask_train.driver.preflight import check_checkpoints
 from dask_train.fitting.spec import VALIDATION
@@ -67,6 +68,18 @@ class DataPlace:
         labels: np.ndarray = np.unique(np.concatenate(found))
         return labels
 
+    def missing(self) -> str:
+        """Return an error's text about missing categories of features, which lie there as -1; ``""`` if none is."""
+        for what, data in self.data.items():
+            for number, codes in data.codes.items():
+                blocks = self.held.segments[what].array(number).to_delayed().ravel()
+                count = dask.delayed(partial(_num_missing, [place for place, _ in codes]), pure=False)
+                found = np.sum(self.client.compute(list(map(count, blocks)), sync=True), axis=0)
+                for (_, name), num_missing in zip(codes, found, strict=True):
+                    if num_missing:
+                        return missing_values(what, name, int(num_missing))
+        return ""
+
     def slots(
         self, start: Callable[[RunInputs, RunSettings], Run[Any] | None], study: Study, *, num_trials: int
     ) -> Slots:
@@ -93,6 +106,11 @@ class DataPlace:
             start=partial(start, inputs, run_of_trials(self.run, self.client, on_host)),
             capacity=partial(capacity_of, self.peer, self.run.on, needs),
         )
+
+
+def _num_missing(places: Sequence[int], block: np.ndarray) -> np.ndarray:
+    columns = block.reshape(len(block), -1)
+    return np.array([np.count_nonzero(columns[:, place] < 0) for place in places])
 
 
 def _needs(run: RunSettings) -> Mapping[str, Any]:

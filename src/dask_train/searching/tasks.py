@@ -10,7 +10,7 @@ from typing import Any
 from dask_train.fitting.kinds import searched_kind_of, searched_kinds_here
 from dask_train.fitting.model_kind import ModelKind, TrialRows, TrialSpec
 from dask_train.frameworks.base import Framework
-from dask_train.searching.checks import OtherKindError, check_built
+from dask_train.searching.checks import OtherKindError, UnfitRowsError, check_built
 
 # Settings of training that mean something in every search: what a sampler draws.
 _OF_ANY_SEARCH = ("seed",)
@@ -45,7 +45,7 @@ class TrialTasks:
 
         Raises
         ------
-        OtherKindError
+        OtherKindError, UnfitRowsError
             No trial can be trained so.
         TypeError, ValueError
             This one can't.
@@ -59,6 +59,8 @@ class TrialTasks:
                 f"build returned a {type(model).__name__}, and the processes of this search train models of the kind "
                 "of its first one. Search each kind by itself."
             )
+        if not kind.takes_missing and (text := self.rows.missing()):
+            raise UnfitRowsError(text)
         self.kind = kind
         settings = kind.settings_of_trial(model, {**self.defaults, **self.given}, of_trial)
         return kind.trial(model, settings, self.rows)

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 import dask.array as da
+import dask.dataframe as dd
+import keras
 import lightgbm
 import numpy as np
 import optuna
@@ -103,6 +105,33 @@ def test_each_trial_ends_in_its_own_way_and_frames_keep_their_categories(client)
     later["colour"] = later["colour"].cat.set_categories(["red", "green", "blue"])  # other codes
     predicted = dt.predict(found.best_model, later, client=client).compute()
     assert np.sqrt(np.mean((predicted - later["price"]) ** 2)) == pytest.approx(found.best_value, rel=1e-5)
+
+
+def torn(seed):
+    """A frame of which some categories are missing."""
+    x, y = rows(seed)
+    kind = pd.Categorical(np.where(x[:, 0] > 0, "up", "down")).copy()
+    kind[np.arange(seed, ROWS, 7)] = None
+    return dd.from_pandas(pd.DataFrame({"kind": kind, "size": x[:, 1], "y": y}), npartitions=3)
+
+
+@pytest.mark.parametrize("kind", [xgboost.XGBClassifier, lightgbm.LGBMClassifier])
+def test_missing_categories_are_those_of_fit_and_refused_for_models_that_take_codes(client, kind):
+    by_kind = {"enable_categorical": True} if kind is xgboost.XGBClassifier else {}
+    named = {"features": ["kind", "size"], "label": "y", "validation_data": torn(1), "client": client}
+    settings = {**named, "metric": METRICS[kind], "direction": "minimize", "trials": 1}
+    found = dt.search(lambda _: made(kind, 0.3, **by_kind), torn(0), **settings)
+    wanted = dt.fit(made(kind, 0.3, **by_kind), torn(0), workers=1, **named)
+    assert found.best_value == pytest.approx(min(wanted.history[METRICS[kind]]), rel=1e-9)
+
+    def network(_):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    for data, validation, says in ((torn(0), torn(1), "86 .* of data"), (torn(0).dropna(), torn(1), "86 .* of valid")):
+        with pytest.raises(ValueError, match=f"{says}.* are missing, which is none of the categories"):
+            dt.search(network, data, **{**settings, "metric": "val_loss", "validation_data": validation})
 
 
 class Dying(xgboost.callback.TrainingCallback):

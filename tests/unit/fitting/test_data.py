@@ -8,6 +8,7 @@ import pytest
 from dask import array as da
 
 from dask_train.collections import shared
+from dask_train.collections.schema.conformer import Conformer
 from dask_train.data.one_hot import OneHot
 from dask_train.data.segment import Segment
 from dask_train.fitting.data import run_inputs, split_off, validation_of
@@ -54,11 +55,11 @@ def test_frames_to_validate_on_are_made_like_the_data():
     other = pd.DataFrame({"y": [1], "kind": pd.Categorical(["w"]), "a": [0.5]})
     for named in ({"label": "y"}, {"features": ["a", "kind"], "label": "y"}):
         data = input_data("data", frame, None, None, **named)
-        found = validation_of(other, *(named.get(name) for name in ("features", "label")), known=data.schema)
+        found = validation_of(other, *(named.get(name) for name in ("features", "label")), like=Conformer(data.schema))
         arrays = found.source("validation_data").arrays
         assert [each.compute(scheduler="sync").tolist() for each in arrays] == [[[0.5, 2.0]], [1]]
     data = input_data("data", frame[["a", "kind"]], frame["y"], None)
-    found = validation_of((other[["kind", "a"]], other["y"]), None, None, known=data.schema)
+    found = validation_of((other[["kind", "a"]], other["y"]), None, None, like=Conformer(data.schema))
     assert found.value[0]["kind"].cat.codes.tolist() == [2]
     assert list(found.value[0].columns) == ["a", "kind"]
 

@@ -17,8 +17,10 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Columns
 from dask_train.inputs.making import Several, columns_for, input_data, names_columns
 from dask_train.shared_data.segments import SharedSegments
+from dask_train.spelling import spelled
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "y": [0, 1], "w": [1.0, 0.5]})
+TORN = FRAME.assign(kind=pd.Categorical(["u", None]), other=pd.Categorical(["v", "w"]))
 X, Y = np.zeros((10, 3)), np.arange(10)
 
 
@@ -68,6 +70,34 @@ def test_what_tells_its_columns_when_it_is_computed_needs_their_names(x):
 def test_arrays_beside_names_of_columns_are_refused(y, weight):
     with pytest.raises(ValueError, match="leave y and sample_weight out, or name the column of weights"):
         input_data("data", FRAME, y, weight, features=["a"])
+
+
+@pytest.mark.parametrize(
+    ("what", "says"), [("data", r"y is 'y'.* pass label='y'"), ("validation_data", r"'y' beside a frame.* frame alone")]
+)
+def test_the_name_of_a_column_in_place_of_targets_is_refused(what, says):
+    with pytest.raises(TypeError, match=says):
+        input_data(what, FRAME, "y", None)
+
+
+@pytest.mark.parametrize(
+    ("x", "named", "codes"),
+    [
+        (TORN, {"features": ["a", "kind"], "label": "y"}, {0: [(1, "kind")]}),
+        (
+            TORN,
+            {"features": {"one": "kind", "both": ["a", "other", "kind"]}},
+            {0: [(0, "kind")], 1: [(1, "other"), (2, "kind")]},
+        ),
+        (TORN[["a", "kind"]], {}, {0: [(1, "kind")]}),
+        (TORN, {"features": ["a"]}, {}),
+        (FRAME, {}, {}),
+        (X, {}, {}),
+    ],
+)
+def test_where_codes_of_categories_are_is_known(x, named, codes):
+    like = Conformer(None, missing=True)
+    assert input_data("data", x, None, None, like=like, **named).codes == codes
 
 
 def test_names_choose_inputs_targets_and_weights_of_a_frame():
@@ -160,6 +190,16 @@ def test_a_frame_gives_a_column_to_each_input_of_its_name(features):
 )
 def test_features_stay_as_given_where_inputs_are_not_columns_by_name(x, y, features):
     assert columns_for(model_of({"a": None, "b": None}), x, y, features, None)[0] == features
+
+
+def test_a_frame_without_the_column_of_an_input_is_told_which_inputs_there_are_and_how_to_name_columns():
+    model = SimpleNamespace(_inputs_struct={"a": None, "speed": None}, outputs=[None], name="net")
+    with pytest.raises(ValueError, match=r"'net' has the inputs 'a', 'speed'.* x has no column 'speed'\. It has 'a'"):
+        columns_for(model, FRAME, None, None, None)
+    with pytest.raises(ValueError, match=r"INPUT has no .* features=\{'a': 'a', 'speed': \.\.\.\}\."):
+        columns_for(model, FRAME, None, None, None, what="INPUT")
+    with spelled({"x": "INPUT"}), pytest.raises(ValueError, match=r"INPUT has no column 'speed'.* with result\.save"):
+        columns_for(model, FRAME, None, None, None)
 
 
 def test_a_list_of_labels_is_a_target_for_each_of_several_outputs():

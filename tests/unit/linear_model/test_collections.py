@@ -45,9 +45,8 @@ def test_what_is_no_real_number_is_refused(odd):
 @pytest.mark.parametrize("column", [BINARY, pd.date_range("2020", periods=500)], ids=["text", "times"])
 def test_a_column_that_is_no_number_is_named(column):
     table = dd.from_pandas(pd.DataFrame({"a": X[:, 0], "odd": column}), npartitions=3)
-    with pytest.raises(
-        ValueError, match=r"Column 'odd' of X has the dtype .*, and a linear model takes numbers and cat"
-    ):
+    ways = r"frame\.astype\(\{'odd': pd\.CategoricalDtype\(values\)\}\).*frame\.categorize\(columns=\['odd'\]\)"
+    with pytest.raises(ValueError, match=rf"Column 'odd' of X has the dtype .*, and a linear model takes .*{ways}"):
         ours.Ridge().fit(table, SIGNAL)
 
 
@@ -99,7 +98,7 @@ def test_what_can_not_be_data_is_told_by_its_name(given, told):
 
 def test_text_in_a_frame_in_memory_is_named_as_that_of_a_collection_is():
     frame = pd.DataFrame({"a": X[:, 0], "answer": BINARY})
-    with pytest.raises(ValueError, match=r"Column 'answer' of X .*: X.astype\({'answer': 'category'}\)"):
+    with pytest.raises(ValueError, match=r"Column 'answer' of X .* with frame.astype\({'answer': 'category'}\)"):
         ours.Ridge().fit(frame, SIGNAL)
     made = ours.Ridge().fit(frame.astype({"answer": "category"}), SIGNAL)
     assert made.feature_names_in_.tolist() == ["a", "answer[no]", "answer[yes]"]

@@ -21,8 +21,9 @@ def test_the_nearest_number_within_them():
         ((2, "8"), "or two of them"),
         ((2, True), "or two of them"),
         ((2, None), "or two of them"),
-        ((1, 8), r"has at least 2, as a single worker .* Pass workers=\(2, 8\)"),
-        ((0, 0), r"Pass workers=\(2, 2\)"),
+        ((1, 8), r"has at least 2\. A single worker .* none can join it\. Pass workers=\(2, 8\)"),
+        ((1, 2), r"Pass workers=2 for a number that stays, or .* such as workers=\(2, 4\)"),
+        ((0, 0), r"Pass workers=1 for a number that stays"),
         ((8, 2), r"the least comes first\. Pass workers=\(2, 8\)"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from dask_train.frameworks.registry import find_framework
 from dask_train.searching.estimators.data import estimator_data
-from dask_train.searching.place import DATA, checked, opened
+from dask_train.searching.place import DATA, _num_missing, checked, opened
 from dask_train.searching.pool import PoolSettings
 from dask_train.training.settings import RunSettings
 
@@ -26,6 +26,11 @@ def test_what_can_not_be_is_refused_at_once(resources, client, error, told):
     pool = PoolSettings(framework=find_framework(None))
     with pytest.raises(error, match=told), opened(checked({DATA: data}, run), run, pool):
         raise AssertionError("there is no cluster")
+
+
+def test_codes_of_missing_categories_are_counted_by_column():
+    assert _num_missing([0, 2], np.array([[-1.0, -2.0, 0.0], [0.0, 1.0, -1.0], [-1.0, 0.0, 2.0]])).tolist() == [2, 1]
+    assert _num_missing([0], np.array([0, -1, 5], "i1")).tolist() == [1]
 
 
 def test_data_without_rows_is_refused_at_once():

@@ -49,6 +49,18 @@ def test_a_model_alone_is_fitted_as_the_search_says():
     assert len(told.arrays) >= 2
 
 
+def test_missing_categories_are_for_trees_alone():
+    rows = TrialRows(
+        data=input_data("data", np.ones((8, 2)), np.ones(8), None),
+        validation=input_data("validation_data", np.ones((8, 2)), np.ones(8), None),
+        workers=1,
+        missing=lambda: "3 values of column 'kind' of data are missing",
+    )
+    with pytest.raises(ValueError, match="3 values of column 'kind'"):
+        TrialTasks(build=model, rows=rows, given={}).task("trial")
+    assert TrialTasks(build=lambda _: xgboost.XGBRegressor(), rows=rows, given={}).task("trial").work
+
+
 def test_what_build_tells_of_a_trial_counts_and_is_of_that_trial_alone():
     told = iter([{"batch_size": 8, "epochs": 5, "class_weight": None}, {}])
     several = tasks(lambda _: (model(), next(told)))

@@ -56,13 +56,22 @@ def column_of(where: str, name: Any, dtype: Any) -> ColumnPlan:
     raise TypeError(_refusal(where, name, dtype))
 
 
+def ways_to_categories(name: Any) -> str:
+    # How errors say to make categories of a column of Dask. What categorize gives fails in Dask's optimizer where later
+    # this column alone is selected: "'index' is not in list" (dask 2026.8, dask_expr/_categorical.py:186).
+    return (
+        f"frame.astype({{{name!r}: pd.CategoricalDtype(values)}}), where values are those that there are; or "
+        f"frame.categorize(columns=[{name!r}]), which reads the column once to find them"
+    )
+
+
 def digest(where: str, name: Any, categories: Any) -> str:
     # What tells categories and their order from others.
     values = categories.tolist()
     if "__UNKNOWN_CATEGORIES__" in values:  # dask.dataframe.utils.UNKNOWN_CATEGORIES
         raise ValueError(
             f"The categories of column {name!r} of {where} are not known yet, so each partition would have codes of "
-            f"its own. Make them known with frame.categorize(columns=[{name!r}]), which reads the column once."
+            f"its own. Make them known, with {ways_to_categories(name)}."
         )
     return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 

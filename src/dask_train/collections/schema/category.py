@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from dask_train.collections.partition.kinds import ways_to_categories
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.number import is_number
 from dask_train.collections.schema.text import is_text
@@ -50,7 +51,7 @@ class CategoryColumn(FrameColumn):
         if _UNKNOWN in dtype.categories.tolist():
             raise ValueError(
                 f"The categories of column {name!r} of {what} are not known yet, so each partition would have codes of "
-                f"its own. Make them known with frame.categorize(columns=[{name!r}]), which reads the column once."
+                f"its own. Make them known, with {ways_to_categories(name)}."
             )
         return cls(name=name, categories=dtype.categories, ordered=bool(dtype.ordered))
 
@@ -165,11 +166,16 @@ def check_none_missing(what: str, column: Any, *, is_label: bool = False) -> Any
             f"-1, a class of its own. Leave such rows out, with frame.dropna(subset=[{name!r}]); for a loss that "
             f"ignores -1 pass the codes themselves, frame[{name!r}].cat.codes."
         )
-    raise ValueError(
-        f"{missing:,} values of column {name!r} of {what} are missing, which is none of the categories of the model; "
-        f"other partitions may have more. As a code it would be -1, which an embedding takes for its last row. Leave "
-        f"such rows out, with frame.dropna(subset=[{name!r}]); or give missing values a category of their own where "
-        f"the model is fitted and later: {{{name!r}: frame[{name!r}].fillna('missing')}} in frame.assign of text, and "
+    raise ValueError(missing_values(what, name, missing, "; other partitions may have more"))
+
+
+def missing_values(what: str, name: Any, missing: int, more: str = "") -> str:
+    """Return the text of an error about missing values of a column, for a model that takes codes."""
+    return (
+        f"{missing:,} values of column {name!r} of {what} are missing, which is none of the categories of the "
+        f"model{more}. As a code it would be -1, which an embedding takes for its last row. Leave such rows out, with "
+        f"frame.dropna(subset=[{name!r}]); or give missing values a category of their own where the model is fitted "
+        f"and later: {{{name!r}: frame[{name!r}].fillna('missing')}} in frame.assign of text, and "
         f"frame[{name!r}].cat.add_categories('missing').fillna('missing') of categories."
     )
 

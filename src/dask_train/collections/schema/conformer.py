@@ -33,10 +33,15 @@ class Conformer:
         Whether it may learn categories of other columns.
     coded
         Whether it takes codes in place of categories, among which there is none for a missing one.
+    missing
+        Whether such codes may be -1 for missing ones: who uses them has to look for it.
     """
 
-    def __init__(self, known: FrameSchema | None, *, learns: bool = True, coded: bool = True) -> None:
+    def __init__(
+        self, known: FrameSchema | None, *, learns: bool = True, coded: bool = True, missing: bool = False
+    ) -> None:
         self._known, self._learns, self._coded = known or FrameSchema(columns=()), learns, coded
+        self._is_whole = coded and not missing
         self._columns: list[FrameColumn] = []
         self._targets: list[FrameColumn] = []
 
@@ -99,7 +104,7 @@ class Conformer:
             self._columns.append(column)
             if own is not None or isinstance(column, CategoryColumn):
                 pairs.append((name, column))
-        return conformed(what, value, pairs, coded=self._coded)
+        return conformed(what, value, pairs, coded=self._is_whole)
 
     def targets(self, what: str, value: Any, names: Sequence[Any] | None = None) -> Any:
         """Return a frame or column of labels as the model knows them, with none missing; other values as they are."""

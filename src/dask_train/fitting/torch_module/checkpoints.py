@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,10 @@ from dask_train.trainers.common import comparing
 
 # Of optimizers: how their steps are run, rather than what they do.
 _LEFT_OUT = frozenset({"foreach", "fused", "capturable", "differentiable"})
+# What a schedule begins with: another one is no error, as it may follow from the number of epochs, which may change.
+SCHEDULE = "schedule"
+# Of an optimizer: rates that schedulers keep there.
+_RATES = ("max_lr", "initial_lr", "min_lr")
 
 
 def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, columns: Columns) -> dict[str, Any]:
@@ -26,6 +31,7 @@ def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, c
         "loss": _told(training.loss),
         "optimizer": _told_of_optimizer(optimizer),
         "scheduler": None if scheduler is None else type(scheduler).__name__,
+        SCHEDULE: None if scheduler is None else _told_of_scheduler(scheduler),
         "layout": [_listed(each) for each in columns.places().values()],
     }
     if columns.are_known:
@@ -46,7 +52,19 @@ def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
             "The checkpoint is of a Keras model, and this run trains a module of torch.",
             change="Pass checkpoint= another folder.",
         )
-    comparing.check_same(then, now)
+    comparing.check_same(*({**each, SCHEDULE: None} for each in (then, now)))
+
+
+def schedule_notice(then: dict[str, Any], now: dict[str, Any]) -> str:
+    """Return what to say where a schedule is continued that was begun with other arguments than now; else ``""``."""
+    began, begins = then.get(SCHEDULE), now.get(SCHEDULE)
+    if not began or not begins:  # earlier versions did not keep it
+        return ""
+    changed = comparing.changes({name: began[name] for name in begins if name in began}, begins)
+    return changed and (
+        f"The learning rate schedule is the checkpoint's, not that of scheduler= in this call: {changed}. For another "
+        "schedule, pass the trained module to a call with another folder as checkpoint=."
+    )
 
 
 def mode_of(model: Any, name: str) -> str:
@@ -68,6 +86,14 @@ def _told_of_optimizer(optimizer: Any) -> dict[str, Any]:
     return {"class": type(optimizer).__name__, "groups": groups}
 
 
+def _told_of_scheduler(scheduler: Any) -> dict[str, Any]:
+    """Return the state that a scheduler begins with, which has its arguments; versions of torch differ in the rest."""
+    state = {str(name): _plain(value) for name, value in scheduler.state_dict().items() if name != "_last_lr"}
+    groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", ())
+    rates = {name: [_plain(group[name]) for group in groups if name in group] for name in _RATES}
+    return {**{name: told for name, told in rates.items() if told}, **state}
+
+
 def _told(given: Any) -> dict[str, Any]:
     """Return a loss by its name and what it was made with."""
     found: dict[str, Any] = {"name": name_of(given)}
@@ -85,6 +111,8 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
 
 

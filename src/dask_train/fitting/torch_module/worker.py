@@ -9,7 +9,7 @@ from typing import Any
 from dask_train.collectives import ProcessGroup
 from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
-from dask_train.fitting.torch_module.checkpoints import check_same
+from dask_train.fitting.torch_module.checkpoints import check_same, schedule_notice
 from dask_train.fitting.torch_module.in_place import left_as_after_a_run
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
 from dask_train.fitting.torch_module.opened import Opened
@@ -113,7 +113,7 @@ class ModuleWorker:
         looks = self._metrics.look_at_rows
         self._steps = ModuleSteps(self._module, self._own.loss, replicas, tells_outputs=looks)
         self._agreement, self._buffers = GroupAgreement(replicas), ModuleBuffers(self._module, replicas)
-        self.loop = TrainingLoop(task, session, self._agreement, check=check_same)
+        self.loop = TrainingLoop(task, session, self._agreement, check=self._check_same)
         same = Named.same_on_all(self._module)
         self._guard = Guard(same, replicas, Named.value_of, Named.assign, ADVICE)
         if task.was_compiled and self.loop.leads:
@@ -148,6 +148,12 @@ class ModuleWorker:
         if self._agreement.replaceable is not None:
             self._agreement.replaceable.confirm()  # one that is lost before needs the others
         return outcome
+
+    def _check_same(self, then: dict[str, Any], now: dict[str, Any]) -> None:
+        """Check that training continues as it began; a schedule that is not the one of this call is reported."""
+        check_same(then, now)
+        if self._session.rank == 0 and (told := schedule_notice(then, now)):
+            self._session.notice(told)
 
     def _state(self) -> Any:
         return plain(self._own.state())

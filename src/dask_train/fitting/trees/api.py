@@ -74,6 +74,7 @@ class Trees(ModelKind):
     of_trial: tuple[str, ...] = ()
     not_taken = ("gpus",)
     unit = "round"
+    takes_missing = True
 
     @abstractmethod
     def given(self, call: FitCall) -> GivenRows:

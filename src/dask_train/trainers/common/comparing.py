@@ -19,14 +19,19 @@ def check_same(then: Any, now: Any) -> None:
     CheckpointError
         It does not; the message says what differs.
     """
-    found = list(_differences(then, now, ""))
-    if found:
-        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    if found := changes(then, now):
         raise CheckpointError(
-            f"The checkpoint was begun with something else: {'; '.join(found[:_NAMED])}{more}.",
+            f"The checkpoint was begun with something else: {found}.",
             "Going on with it would give neither the one model nor the other.",
             "Pass the model, data and arguments of then, or checkpoint= another folder to begin anew.",
         )
+
+
+def changes(then: Any, now: Any) -> str:
+    """Return what differs between two configurations, as text; ``""`` if nothing does."""
+    found = list(_differences(then, now, ""))
+    more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return "; ".join(found[:_NAMED]) + more
 
 
 def _differences(then: Any, now: Any, where: str) -> Iterator[str]:

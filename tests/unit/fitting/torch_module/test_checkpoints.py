@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from functools import partial
 
 import pytest
@@ -11,7 +13,7 @@ from torch.optim import SGD, Adam, lr_scheduler
 
 from dask_train.data.columns import Column, Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.torch_module.checkpoints import check_same, configuration_of, mode_of
+from dask_train.fitting.torch_module.checkpoints import check_same, configuration_of, mode_of, schedule_notice
 from dask_train.fitting.torch_module.task import ModuleTraining
 
 PAIR = Columns(features=0, labels=1)
@@ -23,7 +25,7 @@ def begun(module=None, loss=MSE, optimizer=DESCENT, scheduler=None, columns=PAIR
     """What a training is begun with."""
     module = module or torch.nn.Linear(2, 1)
     made = optimizer(module.parameters())
-    made_scheduler = scheduler and scheduler(made)
+    made_scheduler = scheduler and scheduler(copy.deepcopy(made))  # as checks make it
     training = ModuleTraining(module=module, loss=loss, optimizer=optimizer, scheduler=scheduler)
     return configuration_of(training, made, made_scheduler, columns)
 
@@ -41,6 +43,45 @@ def test_whether_a_loss_is_in_training_does_not_count():
 
 
 STEPPED = partial(lr_scheduler.StepLR, step_size=1)
+CYCLE = partial(lr_scheduler.OneCycleLR, max_lr=0.5, total_steps=9)
+PLATEAU = partial(lr_scheduler.ReduceLROnPlateau, patience=2)
+
+
+def in_turn(optimizer, first=3):
+    """Return a schedule that is made of two."""
+    two = [lr_scheduler.ConstantLR(optimizer), lr_scheduler.StepLR(optimizer, first)]
+    return lr_scheduler.SequentialLR(optimizer, two, [2])
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        (STEPPED, partial(STEPPED, gamma=0.5), "gamma was 0.1, and is 0.5"),
+        (STEPPED, partial(STEPPED, step_size=2, gamma=0.5), "step_size was 1, and is 2; gamma was 0.1, and is 0.5"),
+        (CYCLE, partial(CYCLE, max_lr=0.25), "max_lr[0] was 0.5, and is 0.25"),
+        (CYCLE, partial(CYCLE, total_steps=18), "total_steps was 9, and is 18"),
+        (PLATEAU, partial(PLATEAU, patience=5), "patience was 2, and is 5"),
+        (in_turn, partial(in_turn, first=4), "_schedulers[1].step_size was 3, and is 4"),
+        (
+            partial(lr_scheduler.MultiStepLR, milestones=[2]),
+            partial(lr_scheduler.MultiStepLR, milestones=[4]),
+            "milestones.2 was 1, and is None",
+        ),
+    ],
+)
+def test_a_schedule_continues_and_other_arguments_are_reported(then, now, told):
+    kept, begins = json.loads(json.dumps(begun(scheduler=then))), begun(scheduler=now)
+    check_same(kept, begins)
+    assert f"the checkpoint's, not that of scheduler= in this call: {told}" in schedule_notice(kept, begins)
+    assert schedule_notice(kept, begun(scheduler=then)) == ""
+
+
+def test_schedules_of_earlier_versions_are_not_compared():
+    kept = {name: value for name, value in begun(scheduler=STEPPED).items() if name != "schedule"}
+    check_same(kept, begun(scheduler=STEPPED))
+    assert schedule_notice(kept, begun(scheduler=STEPPED)) == schedule_notice(begun(), begun()) == ""
+
+
 SMOOTHED = partial(functional.cross_entropy, label_smoothing=0.1)
 
 

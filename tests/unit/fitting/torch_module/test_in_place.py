@@ -152,7 +152,10 @@ def test_it_stops_goes_on_and_ends_with_the_best(cold, tmp_path):
     assert ("enough" in cut.stop_reason, cut.epoch) == (True, [0, 1])
     resumed = dt.fit(network(), X, Y, epochs=4, checkpoint=tmp_path, resume=True, **settings)
     check_same(resumed.model, whole.model)
-    assert resumed.history == whole.history
+    assert (resumed.history, resumed.notices) == (whole.history, [])
+    other = {**settings, "scheduler": partial(lr_scheduler.StepLR, step_size=1)}
+    (notice,) = dt.fit(network(), X, Y, epochs=5, checkpoint=tmp_path, resume=True, **other).notices
+    assert "schedule is the checkpoint's, not that of scheduler= in this call: step_size was 2, and is 1" in notice
     kept = dt.Checkpoint(tmp_path / "best", best="val_loss", restore_best=True)
     best = dt.fit(network(), X, Y, epochs=4, checkpoint=kept, **settings)
     assert best.best_epoch == int(np.argmin(best.history["val_loss"]))
