@@ -110,6 +110,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     resume: bool | str = False,
     recovery: str | RecoveryPolicy | None = DEFAULT,
+    wire: str | None = None,
     on: Sequence[str] | None = None,
     resources: Mapping[str, Any] | None = None,
     gpus: Gpus = "auto",
@@ -207,6 +208,10 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         a :class:`~dask_train.RecoveryPolicy`. ``"in_place"`` replaces it within the step, while the others keep
         theirs: for torch modules, Keras models on TensorFlow and torch, and linear models with a solver, on CPUs of one
         host.
+    wire
+        "bfloat16" to let gradients travel between hosts in half of their bytes: they keep 8 of their 24 bits of
+        mantissa, and are added in float32. For torch modules and Keras models without ``ps``; see
+        ``docs/reference/several_hosts.md``. Default: as they are.
     on
         Addresses of Dask workers to choose from. Default: all.
     resources

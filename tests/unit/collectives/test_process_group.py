@@ -125,7 +125,8 @@ class Meeting:
     def __init__(self, place):
         self.place = place
 
-    def __call__(self, arrays, combine):
+    def __call__(self, arrays, combine, *, rounds):
+        assert not rounds
         for array in arrays:
             array[...] = functools.reduce(combine, self.all(array))
 

@@ -51,6 +51,9 @@ class GradientSums:
         All workers; None for a single process.
     tables
         Names of those whose gradients are sparse. Default: none.
+    rounds
+        Whether gradients that are summed in float32 travel between hosts as bfloat16; sparse ones travel as they are.
+        Default: false.
 
     Notes
     -----
@@ -64,8 +67,10 @@ class GradientSums:
         parameters: Mapping[str, torch.nn.Parameter],
         replicas: ProcessGroup | None,
         tables: Collection[str] = (),
+        *,
+        rounds: bool = False,
     ) -> None:
-        self._by_name, self._replicas = dict(parameters), replicas
+        self._by_name, self._replicas, self._rounds = dict(parameters), replicas, rounds
         self._groups: list[_Group] = []
         self._tables: TableSums | None = None
         self._early: EarlySums | None = None
@@ -103,7 +108,10 @@ class GradientSums:
             for shape in (*(tuple(self._by_name[name].shape) for name in section), (len(section),))
         ]
         numpy = torch.empty(0, dtype=dtype).numpy().dtype
-        return _Group(dtype, sections, replicas.channel(shapes, numpy, [len(section) + 1 for section in sections]))
+        # How many ranks have a gradient is rounded as well, and is 0 in any case only if none has.
+        rounds = self._rounds and dtype == torch.float32
+        counts = [len(section) + 1 for section in sections]
+        return _Group(dtype, sections, replicas.channel(shapes, numpy, counts, rounds=rounds))
 
     def begin(self) -> None:
         """Begin a step, before its backward pass."""

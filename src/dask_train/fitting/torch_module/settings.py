@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.arguments import CheckedSettings, checked_by, one_of, positive_int
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.fitting.settings import EpochSettings
+from dask_train.fitting.settings import GradientSettings
 from dask_train.report.progress import progress_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ EPOCH, STEP = "epoch", "step"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ModuleSettings(EpochSettings):
+class ModuleSettings(GradientSettings):
     """Settings of a fit of a module.
 
     Attributes

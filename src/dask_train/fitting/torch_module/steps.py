@@ -64,6 +64,8 @@ class ModuleSteps:
         All workers; None for a single process.
     tells_outputs
         Whether outputs and targets of all rows are asked for, as by metrics.
+    rounds
+        Whether gradients travel between hosts as bfloat16. Default: false.
 
     Notes
     -----
@@ -79,14 +81,20 @@ class ModuleSteps:
     """
 
     def __init__(
-        self, module: torch.nn.Module, loss: Any, replicas: ProcessGroup | None, *, tells_outputs: bool = True
+        self,
+        module: torch.nn.Module,
+        loss: Any,
+        replicas: ProcessGroup | None,
+        *,
+        tells_outputs: bool = True,
+        rounds: bool = False,
     ) -> None:
         self._module, self._loss = module, loss
         self._is_alone = replicas is None or replicas.size == 1
         self._whole = GlobalBatch(replicas)
         parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._trained = list(parameters.values())
-        self._sums = GradientSums(parameters, replicas, table_names(module))
+        self._sums = GradientSums(parameters, replicas, table_names(module), rounds=rounds)
         self._device = device_of(module)
         self._tells_outputs = tells_outputs
         self._losses: dict[bool, BatchLoss] = {}

@@ -16,6 +16,7 @@ from dask_train.fitting.torch_module.opened import Opened
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.values import opened, plain
+from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import GroupAgreement
@@ -111,7 +112,9 @@ class ModuleWorker:
         self._module, self._metrics = self._own.module, self._own.metrics
         seed_rank(task.random, session.rank)
         looks = self._metrics.look_at_rows
-        self._steps = ModuleSteps(self._module, self._own.loss, replicas, tells_outputs=looks)
+        rounds = task.wire is not None
+        self._steps = ModuleSteps(self._module, self._own.loss, replicas, tells_outputs=looks, rounds=rounds)
+        tell_of_wire(task.wire, session, replicas)
         self._agreement, self._buffers = GroupAgreement(replicas), ModuleBuffers(self._module, replicas)
         self.loop = TrainingLoop(task, session, self._agreement, check=check_same)
         same = Named.same_on_all(self._module)
