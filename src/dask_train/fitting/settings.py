@@ -224,6 +224,9 @@ class ModuleKeywords(EpochKeywords, total=False):
     scheduler: Callable[[Any], Any] | None
     scheduler_interval: str
     metrics: Mapping[str, Any] | Sequence[Any] | None
+    sync_every: int | None
+    outer_learning_rate: float | None
+    outer_momentum: float | None
     resume: bool
 
 

@@ -415,6 +415,41 @@ def test_gradients_that_travel_as_bfloat16_are_the_same_on_all_workers_in_half_o
     assert differ.mean() < 0.01
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", [None, "bfloat16"])
+def test_workers_that_step_alone_send_weights_once_a_turn(cluster, wire):
+    """They compare their weights after the first turn and each epoch, and would end with an error."""
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    x = random.normal(size=(640, 50)).astype("f4")
+    y = (x[:, :3] * [1, 2, 3]).argmax(1)
+    torch.manual_seed(3)
+    module = torch.nn.Sequential(torch.nn.Linear(50, 2000), torch.nn.Tanh(), torch.nn.Linear(2000, 3))
+    before = cluster.bytes_between()
+    result = dt.fit(
+        module,
+        da.from_array(x, chunks=(160, 50)),
+        da.from_array(y, chunks=160),
+        loss=torch.nn.CrossEntropyLoss(),
+        optimizer=functools.partial(torch.optim.SGD, lr=0.1),
+        batch_size=32,
+        epochs=4,
+        workers=2,
+        sync_every=8,
+        wire=wire,
+        validation_data=(x[:100], y[:100]),
+        client=cluster.client,
+        verbose=0,
+    )
+    moved = cluster.bytes_between() - before
+    turns = 4 * 3  # of 8, 8 and 4 steps
+    num_bytes = turns * 2 * (2 if wire else 4) * sum(one.numel() for one in module.parameters())
+    print(f"{moved / MB:.2f} MB between the hosts, of weights {num_bytes / MB:.2f} MB")
+    assert num_bytes < moved < num_bytes + 4 * MB
+    assert result.history["val_loss"][-1] < 0.7 * result.history["val_loss"][0]
+    assert len([notice for notice in result.notices if "sync_every=8" in notice]) == 1
+
+
 def test_a_worker_that_is_lost_in_mid_sum_is_a_loss_and_no_failure(cluster, tmp_path, wait_for):
     """The other host's worker sees its connection end, and is started again with it."""
     keras = pytest.importorskip("keras")

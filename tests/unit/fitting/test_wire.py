@@ -1,4 +1,4 @@
-"""Calls that ask for gradients in fewer bits, and can't have them: refused before anything starts."""
+"""Calls that ask for less between hosts, and can't have it: refused before anything starts."""
 
 from __future__ import annotations
 
@@ -66,3 +66,27 @@ def test_models_that_sum_no_gradients_take_no_wire() -> None:
 def test_one_process_rounds_nothing_and_says_so() -> None:
     result = dt.fit(network(), X, Y, workers=0, wire="bfloat16", verbose=0)
     assert any("wire='bfloat16' has changed nothing" in notice for notice in result.notices)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"workers": 1}, "sync_every=5 is for several workers, which share weights, and there is one"),
+        ({"workers": 0}, "sync_every=5 is for several workers"),
+        ({"recovery": "in_place"}, "recovery='in_place' is for workers that sum in every step, and sync_every=5"),
+        ({"workers": (2, 4)}, r"workers=\(2, 4\) is for workers that sum in every step, and sync_every=5"),
+        ({"sync_every": None, "outer_momentum": 0.5}, "outer_momentum=0.5 is of the optimizer that moves weights"),
+        ({"sync_every": None, "outer_learning_rate": 1}, "outer_learning_rate=1 is of the optimizer that moves"),
+        ({"outer_learning_rate": 0}, "outer_learning_rate is 0; it is a number above 0"),
+        ({"outer_momentum": 1.0}, "outer_momentum is 1.0; it is a fraction"),
+    ],
+)
+def test_workers_that_step_alone_are_several_and_are_not_replaced_in_place(settings: Any, says: str) -> None:
+    given = {"workers": 2, "sync_every": 5, **settings}
+    with pytest.raises(ValueError, match=says):
+        dt.fit(torch.nn.Linear(3, 1), X, Y, loss=torch.nn.MSELoss(), optimizer=torch.optim.SGD, **given)
+
+
+def test_keras_models_sum_in_each_step() -> None:
+    with pytest.raises(TypeError, match="takes no sync_every= for a model of type Sequential"):
+        dt.fit(network(), X, Y, workers=2, sync_every=5)

@@ -91,6 +91,11 @@ class Modules(ModelKind):
         """Check the layers, too."""
         super().check_together(model, settings, workers)
         checks.check_together(checks.check_module(model), workers)
+        if settings.sync_every is not None and workers == 1:
+            raise ValueError(
+                f"sync_every={settings.sync_every} is for several workers, which share weights, and there is one. "
+                "Leave sync_every= out, or pass workers=2 or more."
+            )
 
     def work(self, call: FitCall, rows: FitRows, prepared: PreparedModule) -> FitWork:
         """Return what the workers do."""

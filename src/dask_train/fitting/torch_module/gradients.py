@@ -54,6 +54,8 @@ class GradientSums:
     rounds
         Whether gradients that are summed in float32 travel between hosts as bfloat16; sparse ones travel as they are.
         Default: false.
+    early
+        Whether sums may begin during a backward pass. Default: true.
 
     Notes
     -----
@@ -69,6 +71,7 @@ class GradientSums:
         tables: Collection[str] = (),
         *,
         rounds: bool = False,
+        early: bool = True,
     ) -> None:
         self._by_name, self._replicas, self._rounds = dict(parameters), replicas, rounds
         self._groups: list[_Group] = []
@@ -88,7 +91,8 @@ class GradientSums:
         for dtype, names in by_dtype.items():
             self._groups.append(self._grouped(dtype, names, replicas))
         self._sections = [(group, number) for group in self._groups for number in range(len(group.sections))]
-        if replicas.num_hosts > 1 and self._groups and all(one.device.type == "cpu" for one in self._by_name.values()):
+        on_cpu = all(one.device.type == "cpu" for one in self._by_name.values())
+        if early and replicas.num_hosts > 1 and self._groups and on_cpu:
             parameters_of = [
                 [self._by_name[name] for name in group.sections[number]] for group, number in self._sections
             ]

@@ -184,6 +184,12 @@ class ModuleSteps:
             return self._added(by_rows, made, batch)[1]
         return self._together(made, batch)[1]
 
+    def of_no_rows(self, some_row: Callable[[], ModuleBatch]) -> Any:
+        """Return what the module makes of no rows, as a row that is there twice shows; it is left as it was."""
+        with torch.no_grad(), left_as_it_was(self._module):
+            made = Structure(called(self._module, self._repeated(some_row().x, 2)), 2)
+        return made.filled([tensor[:0] for tensor in made.tensors])
+
     def tried(self, batch: ModuleBatch, *, derives: bool) -> Any:
         """Return the outputs for a batch, after a trial of its loss and, if asked, of the gradients."""
         with torch.no_grad():
@@ -233,7 +239,7 @@ class ModuleSteps:
         inputs = {}
         if torch.is_grad_enabled():
             inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if _is_derived(one)}
-        y, weight = _refilled((batch.y, batch.weight), whole.tensors[count:])
+        y, weight = refilled((batch.y, batch.weight), whole.tensors[count:])
         rows = len(whole.tensors[0])
         loss = self._loss_of(batch)(made.filled(outputs), y, weight)
         told = made.filled([one.detach() for one in outputs])
@@ -350,7 +356,8 @@ def _detached(outputs: Any) -> Any:
     return made.filled([tensor.detach() for tensor in made.tensors])
 
 
-def _refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
+def refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Return a structure of tuples, lists and dicts with these tensors; None stays."""
     left = iter(tensors)
     return _refilled_with(structure, lambda _: next(left))
 
