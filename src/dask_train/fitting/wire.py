@@ -37,13 +37,13 @@ def check_dtypes(wire: str | None, dtypes: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def tell_of_wire(wire: str | None, session: Session, replicas: ProcessGroup) -> None:
-    """Have the run's result say what was rounded; the first rank tells it."""
+def tell_of_wire(wire: str | None, session: Session, replicas: ProcessGroup, what: str = "Gradients") -> None:
+    """Have the run's result say that ``what`` was rounded; the first rank tells it."""
     if wire is None or replicas.rank:
         return
     if replicas.num_hosts > 1:
         session.notice(
-            f"Gradients travelled between the {replicas.num_hosts} hosts in bfloat16 and were added in float32 "
+            f"{what} travelled between the {replicas.num_hosts} hosts in bfloat16 and were added in float32 "
             f"(wire={wire!r}): the model is not that of one process to rounding of float32."
         )
     else:

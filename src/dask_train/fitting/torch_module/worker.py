@@ -121,7 +121,7 @@ class ModuleWorker:
         looks = self._metrics.look_at_rows
         rounds = task.wire is not None
         self._steps = ModuleSteps(self._module, self._own.loss, replicas, tells_outputs=looks, rounds=rounds)
-        tell_of_wire(task.wire, session, replicas)
+        tell_of_wire(task.wire, session, replicas, "Gradients" if task.outer is None else "Differences of weights")
         self._outer: OuterSteps | None = None
         self._has_moved = False  # whether weights were moved by the outer optimizer
         if task.outer is not None:
