@@ -66,6 +66,8 @@ class ModuleSteps:
         Whether outputs and targets of all rows are asked for, as by metrics.
     rounds
         Whether gradients travel between hosts as bfloat16. Default: false.
+    trains
+        Whether steps of training are taken, with memory for their sums. Default: true.
 
     Notes
     -----
@@ -88,13 +90,15 @@ class ModuleSteps:
         *,
         tells_outputs: bool = True,
         rounds: bool = False,
+        trains: bool = True,
     ) -> None:
         self._module, self._loss = module, loss
         self._is_alone = replicas is None or replicas.size == 1
         self._whole = GlobalBatch(replicas)
         parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._trained = list(parameters.values())
-        self._sums = GradientSums(parameters, replicas, table_names(module), rounds=rounds)
+        summed, tables = (parameters, table_names(module)) if trains else ({}, ())
+        self._sums = GradientSums(summed, replicas, tables, rounds=rounds)
         self._device = device_of(module)
         self._tells_outputs = tells_outputs
         self._losses: dict[bool, BatchLoss] = {}

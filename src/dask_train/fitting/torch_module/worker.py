@@ -120,7 +120,9 @@ class ModuleWorker:
         seed_rank(task.random, session.rank)
         looks = self._metrics.look_at_rows
         rounds = task.wire is not None
-        self._steps = ModuleSteps(self._module, self._own.loss, replicas, tells_outputs=looks, rounds=rounds)
+        self._steps = ModuleSteps(
+            self._module, self._own.loss, replicas, tells_outputs=looks, rounds=rounds, trains=task.outer is None
+        )
         tell_of_wire(task.wire, session, replicas, "Gradients" if task.outer is None else "Differences of weights")
         self._outer: OuterSteps | None = None
         self._has_moved = False  # whether weights were moved by the outer optimizer
