@@ -1,10 +1,13 @@
 """What a step of a torch module takes on two hosts, beside DistributedDataParallel on gloo, at several speeds.
 
     .venv/bin/python benchmarks/two_hosts.py [--rates none 10gbit 1gbit] [--models cnn deep] [--runs 3] [--steps 80]
+        [--ways dt.fit DDP bfloat16 sync_every]
 
 Both hosts are network namespaces of this machine with a core each (``tests/cluster/hosts.py``); ``tc`` limits what each
-of them sends. ``dt.fit`` and the peer run in turn, between the same namespaces, with 64 rows a host and step. Compare
-only what one call prints: the machine's speed drifts. Needs root, and the machine for itself.
+of them sends. ``dt.fit`` and the peer run in turn, between the same namespaces, with 64 rows a host and step. The ways
+``bfloat16`` and ``sync_every`` are ``dt.fit`` with ``wire="bfloat16"``, and with ``sync_every=20``, where most steps
+send nothing: of these the mean over whole turns is taken in place of the median over steps. Compare only what one call
+prints: the machine's speed drifts. Needs root, and the machine for itself.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from recording import save, summary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster"))
 
-ROWS, WARM_STEPS = 64, 10
+ROWS, WARM_STEPS, EVERY = 64, 10, 20
 RATES = ("none", "10gbit", "1gbit")
 PORT = 29511
 
@@ -55,12 +58,13 @@ class TimedSGD(torch.optim.SGD):
         self._times.append(time.perf_counter())
         if len(self._times) == self._num:
             took = np.diff(self._times[WARM_STEPS - 1 :])
-            told = {"mean": float(took.mean()), "median": float(np.median(took)), "cpu_s": time.process_time()}
+            whole = took[: len(took) // EVERY * EVERY]  # each as many steps that send weights
+            told = {"mean": float(whole.mean()), "median": float(np.median(took)), "cpu_s": time.process_time()}
             Path(self._folder, f"{os.uname().nodename}-{os.getpid()}.json").write_text(json.dumps(told))
         return found
 
 
-def fit(cluster: Any, name: str, steps: int, folder: str) -> None:
+def fit(cluster: Any, name: str, steps: int, folder: str, **settings: Any) -> None:
     """Train with ``dt.fit``."""
     import dask.array as da
 
@@ -79,6 +83,7 @@ def fit(cluster: Any, name: str, steps: int, folder: str) -> None:
         workers=2,
         client=cluster.client,
         verbose=0,
+        **settings,
     )
 
 
@@ -120,7 +125,12 @@ def peer(name: str, steps: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-WAYS = {"dt.fit": fit, "DDP": ddp}
+WAYS = {
+    "dt.fit": fit,
+    "DDP": ddp,
+    "bfloat16": partial(fit, wire="bfloat16"),
+    "sync_every": partial(fit, sync_every=EVERY),
+}
 
 
 def pinned(cluster: Any, rate: str) -> None:
@@ -146,7 +156,8 @@ def measured(
                     WAYS[way](cluster, name, steps, folder)
                     told = [json.loads(file.read_text()) for file in Path(folder).iterdir()]
                 assert len(told) == 2, told
-                yield name, way, 1e3 * max(each["median"] for each in told)
+                figure = "mean" if way == "sync_every" else "median"
+                yield name, way, 1e3 * max(each[figure] for each in told)
 
 
 def main() -> None:
@@ -154,10 +165,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", nargs="*", default=RATES)
     parser.add_argument("--models", nargs="*", default=["cnn", "deep"])
-    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--ways", nargs="*", default=["dt.fit", "DDP"])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--save", action="store_true", help="write results/two_hosts.json")
+    parser.add_argument("--save", nargs="?", const="two_hosts", help="write results/NAME.json")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.peer:
@@ -178,10 +189,10 @@ def main() -> None:
             shown = ", ".join(
                 f"{way} {each['median']:.1f} ({each['min']:.1f}-{each['max']:.1f})" for way, each in its.items()
             )
-            ratio = its["dt.fit"]["median"] / its["DDP"]["median"] if set(WAYS) <= set(its) else float("nan")
-            print(f"{rate:7s} {name:5s} ms a step: {shown}; ratio {ratio:.2f}", flush=True)
+            ratios = [f"{way} {its[way]['median'] / its['DDP']['median']:.2f}" for way in its if "DDP" in its]
+            print(f"{rate:7s} {name:5s} ms a step: {shown}; ratios {', '.join(ratios)}", flush=True)
     if told.save:
-        save("two_hosts", {"steps": told.steps, "rows a host": ROWS, **figures})
+        save(told.save, {"steps": told.steps, "rows a host": ROWS, **figures})
 
 
 if __name__ == "__main__":

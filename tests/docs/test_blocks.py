@@ -217,6 +217,12 @@ def pictures(folder):
 
 PIECES: dict[Place, Piece] = {
     ("docs/start.md", 1): Piece(given=KERAS),
+    ("docs/reference/several_hosts.md", 0): Piece(
+        given=KERAS, then="assert any('one host' in notice for notice in result.notices)"
+    ),
+    ("docs/reference/several_hosts.md", 1): Piece(
+        given=DATA.format(columns=4) + MODULE, then="assert any('alone' in notice for notice in result.notices)"
+    ),
     ("docs/boosted_trees.md", 1): Piece(
         given=DATA.format(columns=4) + PANDAS + TREES + "frame = tips()",
         then="assert frame['late'].compute().isin([0, 1]).all()",
@@ -400,7 +406,7 @@ for number, score in enumerate(result.scores, start=1):
 
 # Data is small here, and a model that needs no other process is trained in this one.
 SMALLER = {
-    r"workers=[24](?!,\s+ps=)": "workers=0",
+    r"workers=[24](?!,\s+(?:ps|sync_every)=)": "workers=0",
     r"workers=4,(\s+)ps=": r"workers=1,\1ps=",
     r"workers=0,(\s+)(scorer=|streaming=)": r"workers=1,\1\2",
     r"dt\.fit\(model, frame, ": "dt.fit(model, frame, workers=0, ",

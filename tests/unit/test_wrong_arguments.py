@@ -122,6 +122,7 @@ WRONG: dict[str, tuple[frozenset[str], tuple[Any, ...]]] = {
                 "queue_size",
                 "max_iter",
                 "worker",
+                "sync_every",
             ]
         ),
         (True, "3", -1, 2.5),
@@ -142,6 +143,8 @@ WRONG: dict[str, tuple[frozenset[str], tuple[Any, ...]]] = {
                 "max_norm",
                 "clip_norm",
                 "max_grad_norm",
+                "outer_learning_rate",
+                "outer_momentum",
             ]
         ),
         (True, "3", -1.0),

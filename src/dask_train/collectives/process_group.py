@@ -25,8 +25,11 @@ _SPINS = 20
 class InterHostSum(Protocol):
     """What the first ranks of all hosts do together, in the same order; arrays are ``(n,)`` and change in place."""
 
-    def __call__(self, arrays: Sequence[np.ndarray], combine: np.ufunc = np.add) -> None:
-        """Add up arrays over the hosts, each by itself, or combine them in another way."""
+    def __call__(self, arrays: Sequence[np.ndarray], combine: np.ufunc = np.add, *, rounds: bool = False) -> None:
+        """Add up arrays over the hosts, each by itself, or combine them in another way.
+
+        ``rounds`` to let float32 travel as bfloat16, so that totals are numbers of that, too.
+        """
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         """Give one host's array to all."""
@@ -80,13 +83,29 @@ class ProcessGroup:
         self._channels: dict[Hashable, SumBuffer] = {}
 
     def channel(
-        self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str, sections: Sequence[int] | None = None
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        dtype: np.dtype | type | str,
+        sections: Sequence[int] | None = None,
+        *,
+        rounds: bool = False,
     ) -> SumBuffer:
         """Memory for sums of arrays of these shapes and this dtype; made once, used as often as one likes.
 
-        ``sections`` has how many of the arrays are in each section, of which :meth:`sum_section` sums one by itself.
+        Parameters
+        ----------
+        shapes, dtype
+            Of the arrays.
+        sections
+            How many of the arrays are in each section, of which :meth:`sum_section` sums one by itself. Default: one
+            has all.
+        rounds
+            Whether numbers, of float32, travel between hosts as bfloat16, so that all ranks keep totals that are
+            rounded; within a host nothing is. Default: false.
         """
-        return self._memory.channel(shapes, np.dtype(dtype), sections)
+        channel = self._memory.channel(shapes, np.dtype(dtype), sections)
+        channel.rounds = rounds
+        return channel
 
     def sum(self, channel: SumBuffer, arrays: Sequence[np.ndarray], weight: float = 1.0) -> list[np.ndarray]:
         """Return the sum over all ranks of ``weight * array``, of each array.
@@ -116,16 +135,18 @@ class ProcessGroup:
         self, channel: SumBuffer, arrays: Sequence[np.ndarray], how: np.ufunc, weight: float = 1.0
     ) -> list[np.ndarray]:
         """Return what ``how`` makes of all ranks' arrays, such as their maximum; otherwise as :meth:`sum`."""
-        self._combine(channel.sections, arrays, how, weight)
+        self._combine(channel.sections, arrays, how, weight, rounds=channel.rounds)
         return channel.totals
 
     def sum_section(self, channel: SumBuffer, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the sum of the arrays of one section, to the last bit what :meth:`sum` of all makes of them."""
         section = channel.sections[number]
-        self._combine([section], arrays, np.add, 1.0)
+        self._combine([section], arrays, np.add, 1.0, rounds=channel.rounds)
         return channel.totals[section.arrays]
 
-    def _combine(self, sections: Sequence[Section], arrays: Sequence[np.ndarray], how: np.ufunc, weight: float) -> None:
+    def _combine(
+        self, sections: Sequence[Section], arrays: Sequence[np.ndarray], how: np.ufunc, weight: float, *, rounds: bool
+    ) -> None:
         with self._counted():
             flat = [np.reshape(array, -1) for array in arrays]
             for section in sections:
@@ -134,7 +155,7 @@ class ProcessGroup:
             for section in sections:
                 section.add_up(flat[section.offset(sections[0])], weight, how)
             self._wait()
-            self._over_hosts(lambda across: across([section.total for section in sections], how))
+            self._over_hosts(lambda across: across([section.total for section in sections], how, rounds=rounds))
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

@@ -178,7 +178,12 @@ class ReplaceableGroup(ProcessGroup):
     # Calls, which are made again where they are interrupted
 
     def channel(
-        self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str, sections: Sequence[int] | None = None
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        dtype: np.dtype | type | str,
+        sections: Sequence[int] | None = None,
+        *,
+        rounds: bool = False,  # noqa: ARG002 - all ranks are on one host, where nothing is rounded
     ) -> SumBuffer:
         """Return memory for sums, as :class:`ProcessGroup` does; it gets its room when all ranks first use it."""
         channel = SumBuffer(shapes, dtype, sections)

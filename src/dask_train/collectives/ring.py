@@ -16,14 +16,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from dask_train.collectives.wire import PIECE_BYTES, Exact, Rounded, Wire
 from dask_train.errors import LaunchError, StalledError
 from dask_train.transport.array_layout import bytes_of
 from dask_train.transport.channels import fill
 from dask_train.transport.connections import Credentials, connected, greeted, listening
 from dask_train.transport.reception import Reception
-
-# What has come is added in pieces, which stay in the core's cache, while the rest is on its way.
-_PIECE_BYTES = 1 << 18
 
 _Part = TypeVar("_Part")
 
@@ -52,11 +50,12 @@ class Ring:
     Notes
     -----
     Each part of an array is added up on one way around the ring and then passed on as it is, so the sum is the same on
-    all of them to the last bit.
+    all of them to the last bit. That holds for rounded numbers, too: who has added up a part keeps what it sends.
     """
 
     def __init__(self, addresses: Sequence[str], place: int, credentials: Credentials, timeout_s: float) -> None:
         self._size, self._place, self._timeout_s = len(addresses), place, timeout_s
+        self._exact, self._rounded = Exact(), Rounded()
         # A member that waits to be answered before it answers would wait for ever, in a ring; and later, one that
         # sends.
         self._sender = ThreadPoolExecutor(1, "dask-train-ring")
@@ -71,7 +70,7 @@ class Ring:
         for connection in (self._before, self._after):
             connection.settimeout(timeout_s)
 
-    def __call__(self, arrays: Sequence[np.ndarray], combine: np.ufunc = np.add) -> None:
+    def __call__(self, arrays: Sequence[np.ndarray], combine: np.ufunc = np.add, *, rounds: bool = False) -> None:
         """Sum arrays over all members, in place; to the last bit what a call for each of them makes.
 
         Parameters
@@ -80,6 +79,9 @@ class Ring:
             ``(n,)`` each, C-contiguous; of the same sizes and dtypes on all members.
         combine
             What takes the place of a sum, such as ``np.maximum``.
+        rounds
+            Whether numbers, of float32, travel as bfloat16: what each member adds to, and then the sum that all of
+            them have. Default: false.
 
         Raises
         ------
@@ -87,18 +89,18 @@ class Ring:
             A neighbour did not come in time, or is gone.
         """
         parts = list(zip(*(self._cut(array) for array in arrays), strict=True))
-        scratch = np.empty(_PIECE_BYTES, np.uint8)
+        wire: Wire = self._rounded if rounds else self._exact
         with self._others_come():
             for turn in range(self._size - 1):
-                sent = self._sender.submit(self._send, self._part(parts, -turn))
+                sent = self._sender.submit(self._send, self._part(parts, -turn), wire)
                 for part in self._part(parts, -turn - 1):
-                    self._add(part, scratch, combine)
+                    wire.add(self._before, part, combine)
                 sent.result()
-            self._pass_around(parts, 1)
+            self._pass_around(parts, 1, wire)
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         """Give one member's array to all, in place, piece by piece along the ring. As when called."""
-        step = max(1, _PIECE_BYTES // array.itemsize)
+        step = max(1, PIECE_BYTES // array.itemsize)
         distance = (self._place - root) % self._size
         with self._others_come():
             for first in range(0, len(array), step):
@@ -111,24 +113,24 @@ class Ring:
     def gather(self, array: np.ndarray, blocks: Sequence[Sequence[slice]]) -> None:
         """Give all members what each has, in place: the parts of the array listed by member. As when called."""
         with self._others_come():
-            self._pass_around([[array[at] for at in its] for its in blocks], 0)
+            self._pass_around([[array[at] for at in its] for its in blocks], 0, self._exact)
 
     def _cut(self, array: np.ndarray) -> list[np.ndarray]:
         """Return the part of an array that each member has the sum of first."""
         edges = [len(array) * number // self._size for number in range(self._size + 1)]
         return [array[first:stop] for first, stop in itertools.pairwise(edges)]
 
-    def _pass_around(self, blocks: Sequence[Sequence[np.ndarray]], ahead: int) -> None:
+    def _pass_around(self, blocks: Sequence[Sequence[np.ndarray]], ahead: int, wire: Wire) -> None:
         """Let each block go once around, from the member that has it, whose place is as far ``ahead`` of the block."""
         for turn in range(self._size - 1):
-            sent = self._sender.submit(self._send, self._part(blocks, ahead - turn))
+            sent = self._sender.submit(self._send, self._part(blocks, ahead - turn), wire)
             for block in self._part(blocks, ahead - turn - 1):
-                fill(self._before, bytes_of(block))
+                wire.receive(self._before, block)
             sent.result()
 
-    def _send(self, blocks: Sequence[np.ndarray]) -> None:
+    def _send(self, blocks: Sequence[np.ndarray], wire: Wire) -> None:
         for block in blocks:
-            self._after.sendall(bytes_of(block))
+            wire.send(self._after, block)
 
     @contextmanager
     def _others_come(self) -> Iterator[None]:
@@ -146,14 +148,6 @@ class Ring:
 
     def _part(self, parts: Sequence[_Part], shift: int) -> _Part:
         return parts[(self._place + shift) % self._size]
-
-    def _add(self, part: np.ndarray, scratch: np.ndarray, combine: np.ufunc) -> None:
-        step = max(1, len(scratch) // part.itemsize)
-        for first in range(0, len(part), step):
-            piece = part[first : first + step]
-            come = scratch[: piece.nbytes].view(part.dtype)
-            fill(self._before, bytes_of(come))
-            combine(piece, come, out=piece)
 
     def close(self) -> None:
         """Leave the ring."""

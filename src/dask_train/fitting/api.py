@@ -110,6 +110,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     resume: bool | str = False,
     recovery: str | RecoveryPolicy | None = DEFAULT,
+    wire: str | None = None,
     on: Sequence[str] | None = None,
     resources: Mapping[str, Any] | None = None,
     gpus: Gpus = "auto",
@@ -207,6 +208,10 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         a :class:`~dask_train.RecoveryPolicy`. ``"in_place"`` replaces it within the step, while the others keep
         theirs: for torch modules, Keras models on TensorFlow and torch, and linear models with a solver, on CPUs of one
         host.
+    wire
+        "bfloat16" to let gradients travel between hosts in half of their bytes: they keep 8 of their 24 bits of
+        mantissa, and are added in float32. For torch modules and Keras models without ``ps``; see
+        ``docs/reference/several_hosts.md``. Default: as they are.
     on
         Addresses of Dask workers to choose from. Default: all.
     resources
@@ -233,6 +238,10 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         ``partial(torch.optim.lr_scheduler.StepLR, step_size=5)``; and its step, "epoch" (default) or "step".
     metrics
         For torch modules only: a list or dict of torchmetrics and functions of outputs and targets. Default: none.
+    sync_every, outer_learning_rate, outer_momentum
+        For torch modules only: number of steps that each worker takes alone, on its rows of each batch, before all move
+        the weights that they share, by an outer optimizer. That is DiLoCo, another algorithm; see
+        ``docs/reference/several_hosts.md``. Default: none, gradients are summed in each step; 0.7 and 0.9.
     qid, eval_set, eval_qid
         For boosted trees only: the query of each row, for rankings; a list of ``(X, y)`` to score in each round; and
         queries of these. Default: none.

@@ -22,6 +22,7 @@ from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.settings import KerasSettings, of_run, of_trial
 from dask_train.fitting.spec import FitTask, InPlace
 from dask_train.fitting.stop_checks import check_monitored, scores_of_model
+from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
 from dask_train.inputs.making import columns_for
@@ -78,6 +79,7 @@ class KerasModels(ModelKind):
         weights = fit_checks.check_weights(settings.class_weight, settings.sample_weight, rows.data)
         fit_checks.check_rows(call.model, rows.data, rows.validation, in_place=settings.in_process)
         check_served(call.model, settings.ps)
+        check_dtypes(settings.wire, ((one.path, one.dtype) for one in call.model.trainable_variables))
         return weights
 
     def one_per_dask_worker(self, call: FitCall) -> bool:

@@ -24,6 +24,8 @@ _ASKED: dict[str, Callable[[FitCall], Any]] = {
     "best": lambda call: call.run.checkpoint is not None and call.run.checkpoint.best is not None,
     "restore_best": lambda call: call.run.checkpoint is not None and call.run.checkpoint.restore_best,
     "in place": lambda call: call.in_place,
+    "wire": lambda call: getattr(call.settings, "wire", None),
+    "sync_every": lambda call: getattr(call.settings, "sync_every", None),
     "follows": lambda call: call.run.follows is not None,
 }
 _BESIDE = (
@@ -52,6 +54,17 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("keras torch", "follows, streaming", _FOLLOWS),
     ("keras", "follows, ps", _FOLLOWS),
     ("keras", "follows, scorer", _FOLLOWS),
+    (
+        "keras",
+        "ps, wire",
+        "wire={value!r} is for workers that sum gradients, and with ps={call.settings.ps} each brings its own to "
+        "parameter servers. Leave wire= or ps= out.",
+    ),
+    (
+        "torch",
+        "in place, sync_every",
+        "{in_place} is for workers that sum in every step, and sync_every={value} was passed. {change}",
+    ),
     ("keras", "in place, ps", _ALONE),
     ("keras", "in place, scorer", _ALONE),
     ("keras", "in place, train_step", _OWN_STEP),

@@ -16,6 +16,7 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.cluster.devices import Gpus
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import Deadlines
+from dask_train.fitting.wire import BFLOAT16
 from dask_train.report.fit_progress import EpochLines, FitDisplay
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
@@ -39,6 +40,18 @@ def check_validation_freq(validation_freq: Any) -> None:
         raise ValueError(
             f"validation_freq is {validation_freq!r}; it is a whole number of epochs, or a list of epochs."
         )
+
+
+def check_wire(wire: Any) -> None:
+    """Check how gradients travel between hosts.
+
+    Raises
+    ------
+    ValueError
+        It is not known.
+    """
+    if wire != BFLOAT16:
+        raise ValueError(f"wire is {wire!r}; it is {BFLOAT16!r}, or None to let gradients travel as they are.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +99,25 @@ class EpochSettings(LoopSettings, FitSettings):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class KerasSettings(EpochSettings):
+class GradientSettings(EpochSettings):
+    """Settings of a fit whose workers sum gradients.
+
+    Attributes
+    ----------
+    wire
+        As in :func:`dask_train.fit`.
+    """
+
+    wire: str | None = checked_by(check_wire, None)
+
+    @property
+    def of_task(self) -> dict[str, Any]:
+        """Fields of the task that each role process is sent."""
+        return {**super().of_task, "wire": self.wire}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KerasSettings(GradientSettings):
     """Settings of a fit of a Keras model.
 
     Attributes
@@ -171,6 +202,7 @@ class EpochKeywords(RunKeywords, total=False):
     validation_freq: int | Sequence[int]
     seed: int
     gpus: Gpus
+    wire: str | None
 
 
 class KerasKeywords(EpochKeywords, total=False):
@@ -192,6 +224,9 @@ class ModuleKeywords(EpochKeywords, total=False):
     scheduler: Callable[[Any], Any] | None
     scheduler_interval: str
     metrics: Mapping[str, Any] | Sequence[Any] | None
+    sync_every: int | None
+    outer_learning_rate: float | None
+    outer_momentum: float | None
     resume: bool
 
 

@@ -54,6 +54,8 @@ class FitTask(LoopTask):
         Labels are below it; None if they are something else.
     new_learning_rate
         Whether, where training resumes, the learning rate is the model's own, not that of the checkpoint.
+    wire
+        As in :func:`dask_train.fit`.
     random
         The state of torch's random numbers in the client, with which the first worker begins; None for ``seed``.
     """
@@ -72,3 +74,4 @@ class FitTask(LoopTask):
     class_weight: dict[int, float] | None = None
     num_classes: int | None = None
     new_learning_rate: bool = False
+    wire: str | None = None

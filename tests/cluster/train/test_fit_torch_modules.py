@@ -138,6 +138,36 @@ def test_what_was_killed_ends_with_the_same_bits(client, tmp_path):
 
 
 @pytest.mark.slow
+def test_workers_that_step_alone_end_with_the_same_bits_after_a_kill(client, tmp_path):
+    """Within a turn of steps, of which nothing is left: all begin anew where they last had the same weights."""
+
+    def fitted(mark="none", at=-1, **settings):
+        module = network(torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.3), Dies(str(tmp_path / mark), at))
+        arguments = {"epochs": 4, "batch_size": 29, "workers": 2, "sync_every": 4, "client": client, "verbose": 0}
+        return dt.fit(
+            module,
+            *rows(),
+            loss=torch.nn.CrossEntropyLoss(),
+            optimizer=OPTIMIZER,
+            scheduler=SCHEDULER,
+            metrics=[accuracy()],
+            **arguments,
+            **settings,
+        )
+
+    whole = fitted()
+    killed = fitted("killed", 30, checkpoint=dt.Checkpoint(tmp_path / "kept", every_steps=3))
+    assert (len(killed.attempts), killed.ledger.trained, killed.history) == (2, 4 * ROWS, whole.history)
+    check_same(killed.model, whole.model)
+    assert len([notice for notice in whole.notices if "sync_every=4" in notice]) == 1
+    again = fitted(checkpoint=dt.Checkpoint(tmp_path / "kept", every_steps=3), resume=True, outer_momentum=0.9)
+    assert again.history == whole.history
+    with pytest.raises(dt.RoleFailedError) as caught:
+        fitted(checkpoint=tmp_path / "kept", resume=True, outer_momentum=0.5)
+    assert "outer.momentum was 0.9, and is 0.5" in str(caught.value.__cause__)
+
+
+@pytest.mark.slow
 def test_frames_streams_and_an_optimizer_that_goes_on(client):
     module, wanted = network(), network()
     frame = pd.DataFrame(X, columns=list("abcdefgh")).assign(kind=Y, weight=1.0)

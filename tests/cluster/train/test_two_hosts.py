@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import os
 import signal
@@ -294,6 +295,23 @@ def test_workers_of_two_hosts_train_the_model_of_one_process(cluster):
 
 
 @pytest.mark.slow
+def test_gradients_of_keras_travel_as_bfloat16(cluster):
+    """The workers compare their weights after the first step and each epoch, and would end with an error."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 5)).astype("f4")
+    y = (x[:, :3] * [1, 2, 3]).argmax(1)
+    arguments = {"batch_size": 32, "epochs": 3, "shuffle": False}
+    alone, together = keras_model(), keras_model()
+    history = alone.fit(x, y, verbose=0, **arguments).history
+    data = da.from_array(x, chunks=(70, 5)), da.from_array(y, chunks=70)
+    result = dt.fit(together, *data, workers=3, wire="bfloat16", client=cluster.client, **arguments)
+    differ = [abs(a - b).max() for a, b in zip(alone.get_weights(), together.get_weights(), strict=True)]
+    assert 1e-5 < max(differ) < 0.02, "rounded, and little else"
+    assert result.history["loss"] == pytest.approx(history["loss"], rel=1e-2)
+    assert any("between the 2 hosts in bfloat16" in notice for notice in result.notices)
+
+
+@pytest.mark.slow
 def test_gradients_that_are_summed_during_the_backward_pass_are_those_of_one_process(cluster, tmp_path):
     """Equal to rounding: which rows of a batch a host has depends on where Dask has computed the partitions."""
     torch = pytest.importorskip("torch")
@@ -339,6 +357,97 @@ def test_gradients_that_are_summed_during_the_backward_pass_are_those_of_one_pro
     for early, later, alone in zip(*found.values(), strict=True):
         np.testing.assert_allclose(early, alone, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(later, alone, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_that_travel_as_bfloat16_are_the_same_on_all_workers_in_half_of_the_bytes(cluster, tmp_path):
+    """Three workers, so that two share a host; each notes its weights after each step."""
+    torch = pytest.importorskip("torch")
+
+    class Noting(torch.optim.SGD):
+        folder = ""
+
+        def __init__(self, parameters, folder):
+            super().__init__(parameters, lr=0.1)
+            self.folder = folder
+
+        def step(self, closure=None):
+            super().step(closure)
+            (group,) = self.param_groups
+            digest = hashlib.sha256(b"".join(one.detach().numpy().tobytes() for one in group["params"])).hexdigest()
+            with Path(self.folder, f"{socket.gethostname()} {os.getpid()}").open("a") as file:
+                file.write(f"{digest}\n")
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(330, 50)).astype("f4")
+    y = (x[:, :3] * [1, 2, 3]).argmax(1)
+    found, notices = {}, {}
+    before = cluster.bytes_between()
+    for workers in (0, 3):
+        (folder := tmp_path / str(workers)).mkdir()
+        torch.manual_seed(3)
+        module = torch.nn.Sequential(torch.nn.Linear(50, 2000), torch.nn.Tanh(), torch.nn.Linear(2000, 3))
+        result = dt.fit(
+            module,
+            da.from_array(x, chunks=(70, 50)),
+            da.from_array(y, chunks=70),
+            loss=torch.nn.CrossEntropyLoss(),
+            optimizer=functools.partial(Noting, folder=str(folder)),
+            batch_size=33,
+            epochs=6,
+            workers=workers,
+            wire="bfloat16",
+            client=cluster.client,
+            verbose=0,
+        )
+        found[workers] = torch.cat([one.flatten() for one in module.parameters()]).detach().numpy()
+        notices[workers] = " ".join(result.notices)
+    moved = cluster.bytes_between() - before
+    notes = [file.read_text().splitlines() for file in (tmp_path / "3").iterdir()]
+    assert [len(its) for its in notes] == [60] * 3
+    assert notes[0] == notes[1] == notes[2], "to the last bit, after each step"
+    assert "between the 2 hosts in bfloat16" in notices[3]
+    assert "changed nothing" in notices[0]
+    in_float32 = 60 * 2 * 4 * len(found[0])  # each host sends half of the gradients, and half of the sums
+    print(f"{moved / MB:.1f} MB between the hosts, {in_float32 / MB:.1f} MB of gradients in float32")
+    assert in_float32 / 2 < moved < 0.6 * in_float32
+    differ = abs(found[3] - found[0])
+    assert 0 < differ.max() < 0.05
+    assert differ.mean() < 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", [None, "bfloat16"])
+def test_workers_that_step_alone_send_weights_once_a_turn(cluster, wire):
+    """They compare their weights after the first turn and each epoch, and would end with an error."""
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    x = random.normal(size=(640, 50)).astype("f4")
+    y = (x[:, :3] * [1, 2, 3]).argmax(1)
+    torch.manual_seed(3)
+    module = torch.nn.Sequential(torch.nn.Linear(50, 2000), torch.nn.Tanh(), torch.nn.Linear(2000, 3))
+    before = cluster.bytes_between()
+    result = dt.fit(
+        module,
+        da.from_array(x, chunks=(160, 50)),
+        da.from_array(y, chunks=160),
+        loss=torch.nn.CrossEntropyLoss(),
+        optimizer=functools.partial(torch.optim.SGD, lr=0.1),
+        batch_size=32,
+        epochs=4,
+        workers=2,
+        sync_every=8,
+        wire=wire,
+        validation_data=(x[:100], y[:100]),
+        client=cluster.client,
+        verbose=0,
+    )
+    moved = cluster.bytes_between() - before
+    turns = 4 * 3  # of 8, 8 and 4 steps
+    num_bytes = turns * 2 * (2 if wire else 4) * sum(one.numel() for one in module.parameters())
+    print(f"{moved / MB:.2f} MB between the hosts, of weights {num_bytes / MB:.2f} MB")
+    assert num_bytes < moved < num_bytes + 4 * MB
+    assert result.history["val_loss"][-1] < 0.7 * result.history["val_loss"][0]
+    assert len([notice for notice in result.notices if "sync_every=8" in notice]) == 1
 
 
 def test_a_worker_that_is_lost_in_mid_sum_is_a_loss_and_no_failure(cluster, tmp_path, wait_for):

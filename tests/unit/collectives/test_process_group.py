@@ -125,7 +125,8 @@ class Meeting:
     def __init__(self, place):
         self.place = place
 
-    def __call__(self, arrays, combine):
+    def __call__(self, arrays, combine, *, rounds):
+        assert not rounds
         for array in arrays:
             array[...] = functools.reduce(combine, self.all(array))
 
@@ -213,4 +214,20 @@ def test_one_alone_waits_for_nobody(monkeypatch):
         mine = np.full(2, number + 0.1)
         for found in (replicas.sum(channel, [mine]), replicas.broadcast(channel, [mine]), replicas.gather("k", [mine])):
             np.testing.assert_array_equal(found[0], mine)
+    replicas.close()
+
+
+def test_only_channels_that_are_to_round_do_so_between_hosts():
+    class Across:
+        def __call__(self, arrays, combine, *, rounds):
+            seen.append(rounds)
+
+    seen = []
+    hosts = Hosts.of([*addresses(1), *addresses(1, "10.0.0.2")])
+    replicas = ProcessGroup(hosts, 0, meet(hosts, 0, KEY, 60.0), Across(), 60.0)
+    for rounds in (True, False):
+        channel = replicas.channel([(3,), (2,)], "float32", [1, 1], rounds=rounds)
+        replicas.sum(channel, [np.ones(3, "f4"), np.ones(2, "f4")])
+        replicas.sum_section(channel, 1, [np.ones(2, "f4")])
+    assert seen == [True, True, False, False]
     replicas.close()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dask_train.collectives.ring import Ring
+from dask_train.collectives.wire import PIECE_BYTES
 from dask_train.errors import LaunchError, StalledError
 from dask_train.frameworks.ports import hold_port
 from dask_train.transport.connections import Credentials
@@ -108,6 +109,31 @@ def test_all_have_what_the_first_one_had_and_what_each_had(addresses, size):
     assert (
         together(addresses(size), member) == [([array(0, *case).tobytes() for case in cases], wanted.tolist())] * size
     )
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_all_keep_the_same_rounded_sum_of_numbers_that_are_added_in_float32(addresses, size):
+    lengths = [0, 1, 1000, PIECE_BYTES // 2 + 3]
+
+    def rounded(numbers):
+        return numbers.astype(pytest.importorskip("ml_dtypes").bfloat16).astype("f4")
+
+    def member(ring, place):
+        mine = [array(place, length, "f4") for length in lengths]
+        ring(mine, rounds=True)
+        return mine
+
+    found = together(addresses(size), member)
+    for number, length in enumerate(lengths):
+        first, *others = [its[number] for its in found]
+        assert all(other.tobytes() == first.tobytes() for other in others)
+        np.testing.assert_array_equal(first, rounded(first), "the sum is rounded")
+        given = [array(place, length, "f4") for place in range(size)]
+        assert (abs(first - sum(given)) <= size * sum(map(abs, given)) / 256).all()
+        if size == 2:  # the numbers of one of them are rounded once, and then the sum
+            one, other = given
+            either = [rounded(rounded(one) + other), rounded(one + rounded(other))]
+            assert ((first == either[0]) | (first == either[1])).all()
 
 
 def test_a_ring_is_made_again_at_the_same_addresses(addresses):

@@ -78,7 +78,7 @@ class RowFraction:
 
 @contextmanager
 def summed_gradients(
-    replicas: ProcessGroup, backend: Backend, share: RowFraction, last: ApplyLast | None = None
+    replicas: ProcessGroup, backend: Backend, share: RowFraction, last: ApplyLast | None = None, *, rounds: bool = False
 ) -> Iterator[None]:
     """While it lasts, what optimizers apply is the gradient of the whole global batch, on every worker.
 
@@ -88,6 +88,9 @@ def summed_gradients(
         Of this worker.
     last
         What puts off sums and optimizers to the end of a step. Default: they come where the step has them.
+    rounds
+        Whether gradients that are summed in float32 travel between hosts as bfloat16; slices travel as they are.
+        Default: false.
 
     Notes
     -----
@@ -99,7 +102,7 @@ def summed_gradients(
     squares the slices of a row that was looked up twice one by one): of rows that are looked up for each row of the
     batch, those of all workers come one after the other; what is looked up once a batch, such as positions, is summed.
     """
-    summing = _Summing(replicas, backend, share, at_once=last is not None)
+    summing = _Summing(replicas, backend, share, at_once=last is not None, rounds=rounds)
 
     def summed(optimizer: Any, grads: list[Any], variables: list[Any], go_on: Callable[[Sequence[Any]], Any]) -> Any:
         share.optimizers[id(optimizer)] = optimizer
@@ -121,8 +124,17 @@ _SPARSE = len(_DTYPES)
 class _Summing:
     """Sums the gradients that go into an ``apply``; ``at_once``, where none is applied before all are summed."""
 
-    def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction, *, at_once: bool = False) -> None:
-        self._replicas, self._backend, self._share, self._at_once = replicas, backend, share, at_once
+    def __init__(
+        self,
+        replicas: ProcessGroup,
+        backend: Backend,
+        share: RowFraction,
+        *,
+        at_once: bool = False,
+        rounds: bool = False,
+    ) -> None:
+        self._replicas, self._backend, self._share = replicas, backend, share
+        self._at_once, self._rounds = at_once, rounds
         self._channels: dict[Any, Any] = {}
         self._summed_in: dict[Any, int] = {}  # by channel: the batch in which it was last used
 
@@ -195,9 +207,9 @@ class _Summing:
         none = keras.ops.zeros((0,), "int64"), keras.ops.zeros((0, *variable.shape[1:]), dtype)
         return self._backend.sparse([Slices(*none, alike=False)], variable)
 
-    def _channel(self, key: Any, shapes: Sequence[tuple[int, ...]], dtype: Any) -> Any:
+    def _channel(self, key: Any, shapes: Sequence[tuple[int, ...]], dtype: Any, *, rounds: bool = False) -> Any:
         if key not in self._channels:
-            self._channels[key] = self._replicas.channel(shapes, dtype)
+            self._channels[key] = self._replicas.channel(shapes, dtype, rounds=rounds)
         return self._channels[key]
 
     def _summed(self, tensors: dict[Any, Any], kept: set[Any]) -> dict[Any, Any]:
@@ -219,7 +231,8 @@ class _Summing:
         again = self._summed_in.get((dtype, shapes)) == self._share.number
         self._summed_in[dtype, shapes] = self._share.number
         key = (dtype, shapes, again)
-        channel = self._channel(key, shapes, dtype if exact else np.float32)
+        summed_in = np.dtype(dtype) if exact else np.dtype(np.float32)
+        channel = self._channel(key, shapes, summed_in, rounds=self._rounds and summed_in == np.float32)
         total = self._replicas.sum(channel, arrays, self._share.weight)
         if not exact:
             return [array.astype(dtype) for array in total]

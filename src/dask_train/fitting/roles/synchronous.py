@@ -26,6 +26,7 @@ from dask_train.fitting.roles.validated_beside import ValidationBeside
 from dask_train.fitting.roles.weights import Weights, assign, check_on_cpu, seeds_of_rank, value_of
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import FitTask
+from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.session import Session
 from dask_train.trainers.common.entry import Shown
 from dask_train.trainers.common.group import process_group
@@ -48,7 +49,8 @@ def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = Non
         if shown is not None:
             shown(worker.loop)
         if replicas.size > 1:
-            stack.enter_context(summed_gradients(replicas, backend, worker.share, worker.last))
+            rounds = task.wire is not None
+            stack.enter_context(summed_gradients(replicas, backend, worker.share, worker.last, rounds=rounds))
             stack.enter_context(losses_of_all(replicas, backend, worker.share))
             stack.enter_context(compiled_of_all(replicas, backend, worker.share, worker.model))
             stack.enter_context(moments_of_all(replicas, backend, worker.share))
@@ -84,6 +86,7 @@ class SynchronousWorker(Worker):
         if self.applies_last:
             check_on_cpu(model)
         self._is_mirrored = False  # whether metrics are asked for what they have counted in the step in hand
+        tell_of_wire(task.wire, session, replicas)
         self._has_told = False  # of weights that may be no averages
         self._ungathered: Told | None = None  # the logs of the last step, where they are of this worker alone
 

@@ -21,6 +21,7 @@ from dask_train.fitting.torch_module.result import evaluated, module_trained
 from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
 from dask_train.fitting.torch_module.values import opened, set_state
+from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.torch.fitting import TorchFitFramework
 from dask_train.frameworks.torch.modules import unpickle_parts
 from dask_train.inputs.data import check_some_rows
@@ -80,12 +81,21 @@ class Modules(ModelKind):
 
     def prepared(self, call: FitCall, rows: FitRows) -> PreparedModule:
         """Check that rows go through the module, its loss and its metrics."""
-        return PreparedModule.checked(call.model, call.settings, rows)
+        prepared = PreparedModule.checked(call.model, call.settings, rows)
+        trained = prepared.training.module.named_parameters()
+        named = ((name, str(one.dtype).removeprefix("torch.")) for name, one in trained if one.requires_grad)
+        check_dtypes(call.settings.wire, named)
+        return prepared
 
     def check_together(self, model: Any, settings: ModuleSettings, workers: int) -> None:
         """Check the layers, too."""
         super().check_together(model, settings, workers)
         checks.check_together(checks.check_module(model), workers)
+        if settings.sync_every is not None and workers == 1:
+            raise ValueError(
+                f"sync_every={settings.sync_every} is for several workers, which share weights, and there is one. "
+                "Leave sync_every= out, or pass workers=2 or more."
+            )
 
     def work(self, call: FitCall, rows: FitRows, prepared: PreparedModule) -> FitWork:
         """Return what the workers do."""

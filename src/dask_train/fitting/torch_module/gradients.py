@@ -51,6 +51,11 @@ class GradientSums:
         All workers; None for a single process.
     tables
         Names of those whose gradients are sparse. Default: none.
+    rounds
+        Whether gradients that are summed in float32 travel between hosts as bfloat16; sparse ones travel as they are.
+        Default: false.
+    early
+        Whether sums may begin during a backward pass. Default: true.
 
     Notes
     -----
@@ -64,8 +69,11 @@ class GradientSums:
         parameters: Mapping[str, torch.nn.Parameter],
         replicas: ProcessGroup | None,
         tables: Collection[str] = (),
+        *,
+        rounds: bool = False,
+        early: bool = True,
     ) -> None:
-        self._by_name, self._replicas = dict(parameters), replicas
+        self._by_name, self._replicas, self._rounds = dict(parameters), replicas, rounds
         self._groups: list[_Group] = []
         self._tables: TableSums | None = None
         self._early: EarlySums | None = None
@@ -83,7 +91,8 @@ class GradientSums:
         for dtype, names in by_dtype.items():
             self._groups.append(self._grouped(dtype, names, replicas))
         self._sections = [(group, number) for group in self._groups for number in range(len(group.sections))]
-        if replicas.num_hosts > 1 and self._groups and all(one.device.type == "cpu" for one in self._by_name.values()):
+        on_cpu = all(one.device.type == "cpu" for one in self._by_name.values())
+        if early and replicas.num_hosts > 1 and self._groups and on_cpu:
             parameters_of = [
                 [self._by_name[name] for name in group.sections[number]] for group, number in self._sections
             ]
@@ -103,7 +112,10 @@ class GradientSums:
             for shape in (*(tuple(self._by_name[name].shape) for name in section), (len(section),))
         ]
         numpy = torch.empty(0, dtype=dtype).numpy().dtype
-        return _Group(dtype, sections, replicas.channel(shapes, numpy, [len(section) + 1 for section in sections]))
+        # How many ranks have a gradient is rounded as well, and is 0 in any case only if none has.
+        rounds = self._rounds and dtype == torch.float32
+        counts = [len(section) + 1 for section in sections]
+        return _Group(dtype, sections, replicas.channel(shapes, numpy, counts, rounds=rounds))
 
     def begin(self) -> None:
         """Begin a step, before its backward pass."""

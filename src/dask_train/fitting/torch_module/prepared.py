@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import torch
@@ -82,9 +82,11 @@ class PreparedModule:
             **of_run,
             random=checks.random_state(),
             by_step=settings.scheduler_interval == STEP,
+            outer=settings.outer,
             was_compiled=checks.loses_compiled_code(model, in_place=in_place),
             configuration={
                 **checkpoints.configuration_of(self.training, self.optimizer, self.scheduler, columns),
+                **({} if settings.outer is None else {"outer": asdict(settings.outer)}),
                 "frame": None if schema is None or of_run.get("checkpoint") is None else schema.to_json(),
             },
         )

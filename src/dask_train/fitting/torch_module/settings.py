@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dask_train.arguments import CheckedSettings, checked_by, one_of, positive_int
+from dask_train.arguments import CheckedSettings, checked_by, fraction, one_of, positive_int
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.fitting.settings import EpochSettings
+from dask_train.fitting.settings import GradientSettings
+from dask_train.fitting.torch_module.task import OuterOptimizer
 from dask_train.report.progress import progress_of
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
 EPOCH, STEP = "epoch", "step"
+# As in the paper of DiLoCo, arXiv:2311.08105, section 3.
+OUTER_LEARNING_RATE, OUTER_MOMENTUM = 0.7, 0.9
+
+
+def _check_outer_learning_rate(rate: Any) -> None:
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
+        raise ValueError(f"outer_learning_rate is {rate!r}; it is a number above 0.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ModuleSettings(EpochSettings):
+class ModuleSettings(GradientSettings):
     """Settings of a fit of a module.
 
     Attributes
@@ -41,6 +50,12 @@ class ModuleSettings(EpochSettings):
         A dict by name, or a list, of metrics of torchmetrics, and of functions of outputs and targets. They are given
         all rows of each global batch, in the first worker, so they are exact. Of a function the mean over batches is
         taken, weighed by their rows.
+    sync_every
+        Number of steps that workers take alone, on their own rows, before they move the weights that they share;
+        they do so at the end of each epoch, too. None: they sum gradients in each step.
+    outer_learning_rate, outer_momentum
+        Of the outer optimizer that moves them, SGD with Nesterov's momentum. None: 0.7 and 0.9. With 1 and 0 the
+        weights become their mean over the workers.
     """
 
     loss: Callable[..., Any]
@@ -48,6 +63,37 @@ class ModuleSettings(EpochSettings):
     scheduler: Callable[[Any], Any] | None = None
     scheduler_interval: str = one_of(EPOCH, STEP, default=EPOCH)
     metrics: Mapping[str, Any] | Sequence[Any] | None = None
+    sync_every: int | None = positive_int(None)
+    outer_learning_rate: float | None = checked_by(_check_outer_learning_rate, None)
+    outer_momentum: float | None = fraction(None)
+
+    def __post_init__(self) -> None:
+        """Check all fields, and what they mean together.
+
+        Raises
+        ------
+        ValueError
+            There is no outer optimizer for its settings.
+        """
+        super().__post_init__()
+        for name in ("outer_learning_rate", "outer_momentum") if self.sync_every is None else ():
+            if (value := getattr(self, name)) is not None:
+                raise ValueError(
+                    f"{name}={value!r} is of the optimizer that moves weights every sync_every= steps, and sync_every= "
+                    f"was not passed. Pass it, or leave {name}= out."
+                )
+
+    @property
+    def outer(self) -> OuterOptimizer | None:
+        """What moves the weights, where workers take steps alone."""
+        if self.sync_every is None:
+            return None
+        rate, momentum = self.outer_learning_rate, self.outer_momentum
+        return OuterOptimizer(
+            every=self.sync_every,
+            learning_rate=OUTER_LEARNING_RATE if rate is None else float(rate),
+            momentum=OUTER_MOMENTUM if momentum is None else float(momentum),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -64,6 +64,10 @@ class ModuleSteps:
         All workers; None for a single process.
     tells_outputs
         Whether outputs and targets of all rows are asked for, as by metrics.
+    rounds
+        Whether gradients travel between hosts as bfloat16. Default: false.
+    trains
+        Whether steps of training are taken, with memory for their sums. Default: true.
 
     Notes
     -----
@@ -79,14 +83,22 @@ class ModuleSteps:
     """
 
     def __init__(
-        self, module: torch.nn.Module, loss: Any, replicas: ProcessGroup | None, *, tells_outputs: bool = True
+        self,
+        module: torch.nn.Module,
+        loss: Any,
+        replicas: ProcessGroup | None,
+        *,
+        tells_outputs: bool = True,
+        rounds: bool = False,
+        trains: bool = True,
     ) -> None:
         self._module, self._loss = module, loss
         self._is_alone = replicas is None or replicas.size == 1
         self._whole = GlobalBatch(replicas)
         parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._trained = list(parameters.values())
-        self._sums = GradientSums(parameters, replicas, table_names(module))
+        summed, tables = (parameters, table_names(module)) if trains else ({}, ())
+        self._sums = GradientSums(summed, replicas, tables, rounds=rounds)
         self._device = device_of(module)
         self._tells_outputs = tells_outputs
         self._losses: dict[bool, BatchLoss] = {}
@@ -176,6 +188,12 @@ class ModuleSteps:
             return self._added(by_rows, made, batch)[1]
         return self._together(made, batch)[1]
 
+    def of_no_rows(self, some_row: Callable[[], ModuleBatch]) -> Any:
+        """Return what the module makes of no rows, as a row that is there twice shows; it is left as it was."""
+        with torch.no_grad(), left_as_it_was(self._module):
+            made = Structure(called(self._module, self._repeated(some_row().x, 2)), 2)
+        return made.filled([tensor[:0] for tensor in made.tensors])
+
     def tried(self, batch: ModuleBatch, *, derives: bool) -> Any:
         """Return the outputs for a batch, after a trial of its loss and, if asked, of the gradients."""
         with torch.no_grad():
@@ -225,7 +243,7 @@ class ModuleSteps:
         inputs = {}
         if torch.is_grad_enabled():
             inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if _is_derived(one)}
-        y, weight = _refilled((batch.y, batch.weight), whole.tensors[count:])
+        y, weight = refilled((batch.y, batch.weight), whole.tensors[count:])
         rows = len(whole.tensors[0])
         loss = self._loss_of(batch)(made.filled(outputs), y, weight)
         told = made.filled([one.detach() for one in outputs])
@@ -342,7 +360,8 @@ def _detached(outputs: Any) -> Any:
     return made.filled([tensor.detach() for tensor in made.tensors])
 
 
-def _refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
+def refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Return a structure of tuples, lists and dicts with these tensors; None stays."""
     left = iter(tensors)
     return _refilled_with(structure, lambda _: next(left))
 

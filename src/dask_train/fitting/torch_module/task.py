@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dask_train.fitting.spec import FitTask
@@ -35,6 +35,23 @@ class ModuleTraining:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OuterOptimizer:
+    """What moves the weights that workers share, where each takes steps of its own in between.
+
+    Attributes
+    ----------
+    every
+        Number of steps.
+    learning_rate, momentum
+        Of SGD with Nesterov's momentum.
+    """
+
+    every: int
+    learning_rate: float
+    momentum: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModuleTask(FitTask):
     """A module and how it is to be fitted; its ``header`` and ``arrays`` are a :class:`ModuleTraining`, pickled.
 
@@ -44,10 +61,13 @@ class ModuleTask(FitTask):
         Whether the scheduler steps with each step of training, instead of each epoch.
     was_compiled
         Whether the user has compiled the module with ``torch.compile``, whose code does not travel.
+    outer
+        What moves the weights, where workers take steps alone. Default: None, they sum gradients in each step.
     """
 
     by_step: bool = False
     was_compiled: bool = False
+    outer: OuterOptimizer | None = None
 
 
 def told_of(task: ModuleTask) -> dict[str, Any]:
@@ -57,4 +77,6 @@ def told_of(task: ModuleTask) -> dict[str, Any]:
     found |= {"model": given["module"]["class"], "loss": given["loss"]["name"], "scheduler": given["scheduler"]}
     found |= {f"optimizer/{name}": value for name, value in given["optimizer"]["groups"][0].items()}
     found["optimizer"] = given["optimizer"]["class"]
+    if task.outer is not None:
+        found |= {f"outer/{name}": value for name, value in asdict(task.outer).items()}
     return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str)}

@@ -11,11 +11,13 @@ from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
 from dask_train.fitting.torch_module.checkpoints import check_same, schedule_notice
 from dask_train.fitting.torch_module.in_place import left_as_after_a_run
+from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
 from dask_train.fitting.torch_module.opened import Opened
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.values import opened, plain
+from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import GroupAgreement
@@ -31,6 +33,12 @@ from dask_train.trainers.common.sync_point import LeftError
 NOT_COMPILED = (
     "The module was compiled with torch.compile, and is trained without its compiled code, which does not travel. The "
     "weights are the same but for rounding, and your compiled module has them afterwards."
+)
+# The notice where workers take steps alone.
+STEPS_ALONE = (
+    "{workers} workers have taken steps alone, and have moved the weights that they share after {every} of them and at "
+    "the end of each epoch (sync_every={every}): another algorithm, whose model is not that of one process and depends "
+    "on the number of workers."
 )
 # The likely cause of parameters and buffers that are not the same on all workers, and what to change.
 ADVICE = (
@@ -111,19 +119,38 @@ class ModuleWorker:
         self._module, self._metrics = self._own.module, self._own.metrics
         seed_rank(task.random, session.rank)
         looks = self._metrics.look_at_rows
-        self._steps = ModuleSteps(self._module, self._own.loss, replicas, tells_outputs=looks)
+        rounds = task.wire is not None
+        self._steps = ModuleSteps(
+            self._module, self._own.loss, replicas, tells_outputs=looks, rounds=rounds, trains=task.outer is None
+        )
+        tell_of_wire(task.wire, session, replicas, "Gradients" if task.outer is None else "Differences of weights")
+        self._outer: OuterSteps | None = None
+        self._has_moved = False  # whether weights were moved by the outer optimizer
+        if task.outer is not None:
+            self._local = LocalSteps(self._module, self._own.loss, replicas, tells_outputs=looks)
+            self._outer = OuterSteps(self._module, replicas, task.outer, rounds=rounds)
         self._agreement, self._buffers = GroupAgreement(replicas), ModuleBuffers(self._module, replicas)
         self.loop = TrainingLoop(task, session, self._agreement, check=self._check_same)
         same = Named.same_on_all(self._module)
         self._guard = Guard(same, replicas, Named.value_of, Named.assign, ADVICE)
         if task.was_compiled and self.loop.leads:
             session.notice(NOT_COMPILED)
+        if task.outer is not None and self.loop.leads:
+            session.notice(STEPS_ALONE.format(every=task.outer.every, workers=replicas.size))
 
     def fit(self) -> Outcome | None:
         """Train to the end."""
         loop, own = self.loop, self._own
         state = RankState().own("buffers", self._buffers.own, self._buffers.set_own, may_begin_anew=True)
         state.shared("training", self._state, lambda state: own.restore(opened(state)))
+        if (outer := self._outer) is not None:
+            state.shared("outer", lambda: plain(outer.state()), lambda state: self._restore_outer(opened(state)))
+            state.own(
+                "optimizer",
+                lambda: plain(own.optimizer.state_dict()),
+                lambda state: own.optimizer.load_state_dict(opened(state)),
+                may_begin_anew=True,
+            )
         state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True, led=True)
         loop.on_resize(self._buffers.average, loop.deal_again)
         loop.keep(state)
@@ -133,7 +160,9 @@ class ModuleWorker:
             self._module.train()
             for columns in loop.batches():
                 self._step(columns)
-                loop.step_done(**(self._metrics.means() if loop.report_due else {}))
+                self._step_done()
+            if self._outer is not None and not loop.stopped:
+                self._move_weights(self._outer)
             self._buffers.average()
             if loop.stopped:
                 loop.epoch_done(**self._results())
@@ -155,6 +184,35 @@ class ModuleWorker:
         if self._session.rank == 0 and (told := schedule_notice(then, now)):
             self._session.notice(told)
 
+    def _step_done(self) -> None:
+        """Count a step, and pass the sync point, which comes where all workers have the same weights."""
+        loop = self.loop
+        loop.count_step()
+        if loop.ends_epoch or not (self._outer is None or self._outer.is_due(loop.position.batch)):
+            return
+        if self._outer is not None:
+            self._move_weights(self._outer)
+        loop.steps_done(**(self._metrics.means() if loop.report_due else {}))
+
+    def _move_weights(self, outer: OuterSteps) -> None:
+        """End a turn of steps that workers have taken alone."""
+        outer.move()
+        for done in self._local.told():
+            if self.loop.leads:
+                self._metrics.update(done.loss, done.outputs, done.y, done.rows)
+        if not self._has_moved:
+            self._guard.look(self.loop.position.steps)
+            self._has_moved = True
+
+    def _restore_outer(self, state: dict[str, Any]) -> None:
+        assert self._outer is not None
+        workers, size = self._outer.restore(state), self._replicas.size
+        if workers != size and self.loop.leads:
+            self._session.notice(
+                f"The checkpoint was made by {workers} workers that take steps alone, and this run has {size}: the "
+                "optimizers of all of them begin with the state of the first one's."
+            )
+
     def _state(self) -> Any:
         return plain(self._own.state())
 
@@ -169,13 +227,16 @@ class ModuleWorker:
 
     def _step(self, columns: Any) -> None:
         steps, meant, position = self._steps, self._task.columns, self.loop.position
-        if position.batch and position.steps == self.loop.start.steps + 1:
+        if self._outer is None and position.batch and position.steps == self.loop.start.steps + 1:
             self._guard.look(position.steps)  # after the first step, as after each epoch
 
         def some_row() -> ModuleBatch:
             return steps.packed(meant, self._data.some_row())
 
-        steps.train(steps.packed(meant, columns), some_row, self._own.step, self._count)
+        if self._outer is None:
+            steps.train(steps.packed(meant, columns), some_row, self._own.step, self._count)
+        else:
+            self._local.train(steps.packed(meant, columns), some_row, self._own.step)
 
     def _count(self, done: Done) -> None:
         """Count what the step in hand has come to, and mirror what is this worker's own then."""

@@ -54,3 +54,13 @@ def test_a_sparse_gradient_of_what_is_no_table_is_refused(on_each_rank):
             GradientSums({"table.weight": table.weight}, replicas).sum([None])
 
     on_each_rank(summed, 2)
+
+
+def test_only_what_is_summed_in_float32_travels_rounded(on_each_rank):
+    def rounded(rank, replicas):
+        several = parameters(a=torch.float32, b=torch.bfloat16, c=torch.float64)
+        found = [GradientSums(several, replicas, rounds=rounds)._groups for rounds in (True, False)]
+        return [[(group.dtype, group.channel.rounds) for group in groups] for groups in found]
+
+    wanted = [[(torch.float32, True), (torch.float64, False)], [(torch.float32, False), (torch.float64, False)]]
+    assert on_each_rank(rounded, 2) == [wanted] * 2

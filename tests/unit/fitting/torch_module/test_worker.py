@@ -18,7 +18,7 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError, DivergedError
 from dask_train.fitting.torch_module.checkpoints import configuration_of
-from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
+from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, OuterOptimizer
 from dask_train.fitting.torch_module.values import opened
 from dask_train.fitting.torch_module.worker import ModuleWorker
 from dask_train.frameworks.torch.modules import pickle_parts
@@ -105,6 +105,7 @@ def trained(tmp_path, on_each_rank):
         dropout=0.0,
         best=None,
         run="this",
+        outer=None,
         **more,
     ):
         net = net or network(torch.nn.BatchNorm1d(6), torch.nn.Dropout(dropout))
@@ -132,6 +133,7 @@ def trained(tmp_path, on_each_rank):
             resume=resume,
             run=run,
             configuration=configuration_of(training, made, training.scheduler(made), Columns.of_batch(2)),
+            outer=outer,
         )
 
         def take_part(rank, replicas):
@@ -204,6 +206,29 @@ def test_two_workers_train_what_one_does_but_for_their_moving_averages(trained):
     torch.testing.assert_close(*means, rtol=0.1, atol=0.05)
     assert not torch.equal(*means)
     assert copy.deepcopy(two.epoch) == one.epoch
+
+
+EVERY_TWO = OuterOptimizer(every=2, learning_rate=0.7, momentum=0.9)
+
+
+def test_workers_that_step_alone_resume_to_the_same_bits(trained):
+    """They are stopped, and save, where they have the same weights: each with an optimizer of its own."""
+    whole, session = trained("whole", size=3, net=network(), outer=EVERY_TWO)
+    assert list(whole.history) == ["loss", "accuracy", "val_loss", "val_accuracy"]
+    assert whole.steps == 21
+    assert "3 workers have taken steps alone, and have moved the weights" in session.notices[0]
+    cut, _ = trained("cut", size=3, net=network(), outer=EVERY_TWO, stops_after=5)
+    assert (cut.epoch, cut.steps) == ([0, 1], 9), "three times within the first epoch, at its end, and once more"
+    resumed, session = trained("cut", size=3, net=network(), outer=EVERY_TWO, resume=True, run="other")
+    check_same(resumed, whole)
+    assert len(session.notices) == 1
+
+
+def test_another_number_of_workers_that_step_alone_is_told_of(trained):
+    trained("cut", size=3, net=network(), outer=EVERY_TWO, stops_after=5)
+    resumed, session = trained("cut", size=2, net=network(), outer=EVERY_TWO, resume=True, run="other")
+    assert resumed.steps == 21
+    assert "made by 3 workers that take steps alone, and this run has 2" in session.notices[1]
 
 
 class Changing(torch.nn.Module):

@@ -1,0 +1,153 @@
+"""Steps that each worker takes alone, between which all move the weights that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from dask_train.collectives import ProcessGroup
+from dask_train.data.structure import leaves
+from dask_train.fitting.torch_module.global_batch import GlobalBatch, Structure
+from dask_train.fitting.torch_module.gradients import GradientSums
+from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps, refilled
+from dask_train.fitting.torch_module.task import OuterOptimizer
+
+
+class LocalSteps:
+    """Steps on a worker's own rows, and what they have come to, which workers tell each other later.
+
+    Parameters
+    ----------
+    module, loss
+        Of this worker. The loss of a step is that of the worker's own rows.
+    replicas
+        All workers.
+    tells_outputs
+        Whether outputs and targets of all rows are asked for, as by metrics.
+
+    Attributes
+    ----------
+    steps
+        Those of a single process.
+    """
+
+    def __init__(self, module: torch.nn.Module, loss: Any, replicas: ProcessGroup, *, tells_outputs: bool) -> None:
+        self._module, self._replicas, self._tells_outputs = module, replicas, tells_outputs
+        self.steps, self._whole = ModuleSteps(module, loss, None), GlobalBatch(replicas)
+        self._taken: list[Done] = []
+
+    def train(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], step: Callable[[], Any]) -> None:
+        """Take a step.
+
+        Parameters
+        ----------
+        batch
+            This worker's share. Without rows no weights change.
+        some_row
+            Gives a row of the data, to a worker that has none.
+        step
+            Applies the gradients.
+        """
+        if batch.rows:
+            self._note(self.steps.train(batch, some_row, step))
+            return
+        for parameter in self._module.parameters():
+            parameter.grad = None
+        step()  # of an optimizer it is none, and schedules of all workers stay alike
+        outputs = self.steps.of_no_rows(some_row) if self._tells_outputs else None
+        self._note(Done(0.0, outputs, batch.y, 0))
+
+    def _note(self, done: Done) -> None:
+        self._taken.append(done if self._tells_outputs else done._replace(outputs=None, y=None))
+
+    def told(self) -> Iterator[Done]:
+        """Give what the steps of all workers have come to since the last time: means of losses, weighed by rows.
+
+        Where outputs are asked for, of each step with those of all workers, of different weights; else of all steps.
+        """
+        taken, self._taken = self._taken, []
+        if not self._tells_outputs:
+            mine = np.array([[sum(done.loss * done.rows for done in taken), sum(done.rows for done in taken)]])
+            yield self._mean(mine)
+            return
+        for done in taken:
+            made = Structure(done.outputs, done.rows)
+            targets = [one for one in leaves(done.y) if isinstance(one, torch.Tensor)]
+            tensors = self._whole.of([*made.tensors, *targets], done.rows).tensors
+            count = len(made.tensors)
+            mean = self._mean(np.array([[done.loss * done.rows, done.rows]]))
+            yield mean._replace(outputs=made.filled(tensors[:count]), y=refilled(done.y, tensors[count:]))
+
+    def _mean(self, mine: np.ndarray) -> Done:
+        (everyones,) = self._replicas.gather("losses of steps taken alone", [mine])
+        total, rows = everyones.sum(0).tolist()
+        return Done(total / rows if rows else float("nan"), None, None, int(rows))
+
+
+class OuterSteps:
+    """What moves the weights that all workers share, by where each has come from them: DiLoCo [1]_.
+
+    The mean over the workers of how far each has gone is taken for a gradient, and an outer optimizer applies it: SGD
+    with Nesterov's momentum. All workers continue with what comes of it. With a learning rate of 1 and no momentum
+    these are the means of the workers' weights: local SGD.
+
+    Parameters
+    ----------
+    module
+        Of this worker; the same weights on all.
+    replicas
+        All workers.
+    outer
+        The outer optimizer, and after how many steps it acts.
+    rounds
+        Whether the differences travel between hosts as bfloat16. Default: false.
+
+    References
+    ----------
+    .. [1] Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv:2311.08105,
+       2023.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, replicas: ProcessGroup, outer: OuterOptimizer, *, rounds: bool = False
+    ) -> None:
+        own = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        shared = {name: torch.nn.Parameter(one.detach().clone()) for name, one in own.items()}
+        self._pairs = list(zip(shared.values(), own.values(), strict=True))
+        self._every, self._size = outer.every, replicas.size
+        self._sums = GradientSums(shared, replicas, rounds=rounds, early=False)
+        self._optimizer = torch.optim.SGD(
+            list(shared.values()), outer.learning_rate, outer.momentum, nesterov=outer.momentum > 0
+        )
+
+    def is_due(self, batch: int) -> bool:
+        """Return whether to move the weights after that many steps of an epoch, besides at its end."""
+        return batch % self._every == 0
+
+    @torch.no_grad()
+    def move(self) -> None:
+        """Move the shared weights, with which this worker continues; all workers at the same time."""
+        for shared, own in self._pairs:
+            shared.grad = (shared - own) / self._size
+        self._sums.sum([None] * len(self._pairs))
+        self._optimizer.step()
+        self._take()
+
+    def _take(self) -> None:
+        for shared, own in self._pairs:
+            own.copy_(shared)
+
+    def state(self) -> dict[str, Any]:
+        """Return what all workers have alike besides the weights, just after these were moved."""
+        return {"optimizer": self._optimizer.state_dict(), "workers": self._size}
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> int:
+        """Continue with that, and with the weights that the module has now; of how many workers it was."""
+        self._optimizer.load_state_dict(state["optimizer"])
+        for shared, own in self._pairs:
+            shared.copy_(own)
+        return int(state["workers"])
