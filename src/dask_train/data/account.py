@@ -25,7 +25,8 @@ class BatchRange:
     dataset
         0 for the role's own data; 1 and on for published data sets, as it opened them.
     turn
-        Which call of ``batches()`` or ``partitions()`` it was, from 0.
+        Which call of ``batches()`` or ``partitions()`` it was, from 0. A call that begins where the last one has left
+        off counts as that one.
     epoch, batch_size
         As in that call; with :data:`WHOLE` what follows are rows, not batches.
     first

@@ -22,7 +22,8 @@ class LedgerLine:
     dataset
         The role's own data is 0; published ones are numbered as the role opened them.
     turn, epoch
-        Which call of ``batches()`` or ``partitions()``, and which epoch of it.
+        Which call of ``batches()`` or ``partitions()``, and which epoch of it. A call that begins where the last one
+        has left off, as one per epoch, counts as that one.
     read
         Rows that it was given.
     trained

@@ -203,7 +203,8 @@ def _check_named(what: str, model: Any, inputs: list[str], known: list[Any]) -> 
             f"Model {model.name!r} has the inputs {listed(inputs)}, each of which takes the column of its name, and "
             f"{what} has no column {listed(missing)}. It has {listed(known)}. "
             + by_caller(
-                f"Say which column, or list of columns, each input takes: features={{{pairs}}}.",
+                f"Say which column, or list of columns, each input takes: features={{{pairs}}}; or pass schema=, where "
+                "result.save has kept what the model was fitted with.",
                 "Write them there, by these names; or save the model with result.save, which keeps the columns that "
                 "it was fitted with.",
             )

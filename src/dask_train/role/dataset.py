@@ -43,6 +43,8 @@ class DataSet:
         self._rows = rows
         self._buffers = Buffers(context.framework.empty)
         self._num_turns = 0
+        # Of the account: the turn, and batch size and place that it has come to, from which a later call continues it.
+        self._counted_turn, self._reached = 0, (0, (0, 0))
         self._some_row: Callable[[], tuple[np.ndarray, ...]] | None = None
         self._rank, self._is_whole = context.rank, False
         self.num_rows, self.schema = table.num_rows, table.schema.in_batch
@@ -178,7 +180,10 @@ class DataSet:
                 f"start is {start!r}; it is an epoch and a batch in it, and an epoch has {num_batches} batches here. "
                 "Pass a session.position that was taken with the same batch_size."
             )
-        return self._turn(self._batches(epochs, batch_size, shuffle, seed, start, self._num_turns))
+        if self._reached != (batch_size, tuple(start)):
+            self._counted_turn = self._num_turns
+        turns = self._num_turns, self._counted_turn
+        return self._turn(self._batches(epochs, batch_size, shuffle, seed, start, turns))
 
     def partitions(self) -> Iterator[Any]:
         """Give this rank's own partitions, as :meth:`Session.partitions` does of the role's own data.
@@ -236,9 +241,9 @@ class DataSet:
         link.moved("past its last partition")
 
     def _batches(
-        self, epochs: int, batch_size: int, shuffle: Shuffle, seed: int, start: tuple[int, int], turn: int
+        self, epochs: int, batch_size: int, shuffle: Shuffle, seed: int, start: tuple[int, int], turns: tuple[int, int]
     ) -> Generator[Any, None, None]:
-        context, account = self._context, self._context.account
+        (turn, counted), context, account = turns, self._context, self._context.account
         num_batches, size = -(-self.num_rows // batch_size), self._size
         told_size = 0 if self._is_whole else size  # all rows count as what they would be among all
         host_of_rank = self._table.among(size).host_of_rank
@@ -256,19 +261,20 @@ class DataSet:
                 host_of_rank=host_of_rank,
                 first=first,
             )
-            stretch = account.begin(
-                BatchRange(
-                    dataset=self._number, turn=turn, epoch=epoch, batch_size=batch_size, first=first, size=told_size
-                )
+            begun = BatchRange(
+                dataset=self._number, turn=counted, epoch=epoch, batch_size=batch_size, first=first, size=told_size
             )
+            stretch = account.begin(begun)
             with self._read(order, plan, turn) as (batches, some_row):
                 batch_number = first
                 while (batch := self._next(batches)) is not None:
                     batch_number += 1
                     given = self._shaped(context.framework.to_batch(batch.arrays))
                     context.global_rows = batch.global_rows
+                    reached = (epoch, batch_number) if batch_number < num_batches else (epoch + 1, 0)
+                    self._reached = batch_size, reached
                     if self._number == 0 or not context.has_own_data:
-                        context.position = (epoch, batch_number) if batch_number < num_batches else (epoch + 1, 0)
+                        context.position = reached
                         context.num_batches += 1
                         doing = f"working on batch {context.num_batches}"
                         context.link.moved(doing, batches=1, rows=len(batch.arrays[0]))

@@ -152,9 +152,12 @@ def test_a_rule_ends_all_and_a_second_call_goes_on(client):
 
 
 def test_a_rule_on_what_nothing_computes_ends_the_run_after_an_epoch(client):
-    settings = {"epochs": 50, "workers": 2, "callbacks": [keras.callbacks.Callback()], "client": client}
+    class Telling(keras.callbacks.Callback):
+        """May add scores of its own."""
+
+    settings = {"epochs": 50, "workers": 2, "callbacks": [Telling()], "client": client}
     with pytest.raises(dt.RoleFailedError) as caught:
-        dt.fit(made(), *rows(), stop="nonsense < 1 or loss < -1", **settings)  # a callback may add scores
+        dt.fit(made(), *rows(), stop="nonsense < 1 or loss < -1", **settings)
     assert "stop looks at nonsense, and after the first epoch there are accuracy, loss" in str(caught.value)
 
 

@@ -196,7 +196,7 @@ def test_a_frame_without_the_column_of_an_input_is_told_which_inputs_there_are_a
     model = SimpleNamespace(_inputs_struct={"a": None, "speed": None}, outputs=[None], name="net")
     with pytest.raises(ValueError, match=r"'net' has the inputs 'a', 'speed'.* x has no column 'speed'\. It has 'a'"):
         columns_for(model, FRAME, None, None, None)
-    with pytest.raises(ValueError, match=r"INPUT has no .* features=\{'a': 'a', 'speed': \.\.\.\}\."):
+    with pytest.raises(ValueError, match=r"INPUT has no .* features=\{'a': 'a', 'speed': \.\.\.\}; or pass schema="):
         columns_for(model, FRAME, None, None, None, what="INPUT")
     with spelled({"x": "INPUT"}), pytest.raises(ValueError, match=r"INPUT has no column 'speed'.* with result\.save"):
         columns_for(model, FRAME, None, None, None)

@@ -142,8 +142,29 @@ def test_what_is_taken_is_accounted_for(laid_out, session):
             raise RuntimeError
     one._account.seal()  # as where the function raises
     other.close()
-    assert read_account(file)[2:] == [[0, 1, 0, 4, 0, 1, 0, 2], [0, 2, 0, 4, 1, 1, 0, 2]]
+    assert read_account(file)[2:] == [[0, 1, 0, 4, 0, 1, 0, 2], [0, 1, 0, 4, 1, 1, 0, 2]]
     os.close(file)
+
+
+def test_a_call_per_epoch_has_the_orders_and_the_account_of_one_call(laid_out, session):
+    settings, accounts = {"batch_size": 3, "seed": 5}, [os.memfd_create(name) for name in ("one", "several")]
+    one, several = (session(data=laid_out(Y), account=Account(file)) for file in accounts)
+    wanted = [batch.tolist() for batch in one.batches(epochs=3, **settings)]
+    found = []
+    for epoch in range(3):
+        for batch in several.batches(epochs=epoch + 1, start=(epoch, 0), **settings):
+            found.append(batch.tolist())
+            if len(found) == 6:
+                break  # and on from there, in a call of its own
+        if epoch == 1:
+            found += [batch.tolist() for batch in several.batches(epochs=2, start=several.position, **settings)]
+    assert found == wanted
+    fields = [[stretch[1:3] + stretch[4:6] for stretch in read_account(file)] for file in accounts]
+    assert fields[0] == [[0, 0, 0, 4], [0, 1, 0, 4], [0, 2, 0, 4]]
+    assert fields[1] == [[0, 0, 0, 4], [0, 1, 0, 2], [0, 1, 2, 2], [0, 2, 0, 4]]
+    again = [batch.tolist() for _ in range(2) for batch in several.batches(**settings)]
+    assert again == wanted[:4] * 2, "each call begins with epoch 0, unless told otherwise"
+    assert [stretch[1] for stretch in read_account(accounts[1])[4:]] == [4, 5]
 
 
 def test_it_goes_on_from_a_position(laid_out, session):
