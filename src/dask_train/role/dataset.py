@@ -241,6 +241,7 @@ class DataSet:
         context, account = self._context, self._context.account
         num_batches, size = -(-self.num_rows // batch_size), self._size
         told_size = 0 if self._is_whole else size  # all rows count as what they would be among all
+        num_shares = 0 if self._is_whole else context.num_shares
         host_of_rank = self._table.among(size).host_of_rank
         for epoch in range(start[0], epochs):
             first = start[1] if epoch == start[0] else 0
@@ -252,13 +253,20 @@ class DataSet:
                 batch_size=batch_size,
                 rank=self._rank,
                 size=size,
+                num_shares=num_shares,
                 owner=self._table.owner,
                 host_of_rank=host_of_rank,
                 first=first,
             )
             stretch = account.begin(
                 BatchRange(
-                    dataset=self._number, turn=turn, epoch=epoch, batch_size=batch_size, first=first, size=told_size
+                    dataset=self._number,
+                    turn=turn,
+                    epoch=epoch,
+                    batch_size=batch_size,
+                    first=first,
+                    size=told_size,
+                    shares=num_shares,
                 )
             )
             with self._read(order, plan, turn) as (batches, some_row):

@@ -61,6 +61,7 @@ class TrainingLoop(SyncedLoop):
     ) -> None:
         self._epochs = Epochs.of(task, session.num_rows, steps_per_execution)
         super().__init__(task, session, agreement, self._epochs, check=check, mode_of=mode_of)
+        session._cut_into(task.num_shares)
         self._turns: Iterator[Any] = iter(())
         self._before_resize: Callable[[], Any] = tuple
         self._after_resize: Callable[[], Any] = tuple
@@ -253,7 +254,7 @@ class TrainingLoop(SyncedLoop):
         begun = self._sizes or [(self._agreement.size, self._place_of(self.start))]
         found: dict[int, list[BatchRange]] = {}
         for (size, first), (_, stop) in itertools.pairwise([*begun, (0, self._place)]):
-            taken = self._epochs.taken(first, stop, self._task.batch_size, size)
+            taken = self._epochs.taken(first, stop, self._task, size)
             for rank in range(size):
                 found.setdefault(rank, []).extend(taken)
         return found
