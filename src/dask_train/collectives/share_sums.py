@@ -81,7 +81,10 @@ class ShareBuffer(SumBuffer):
         first = sum(map(len, nodes[: memory.place]))
         bounds, length = self._laid_out()
         slots = self._mapped(memory, offset, length, sum(map(len, nodes)))
-        mine, part = slice(first, first + len(nodes[memory.place])), part_of(length, memory.place, memory.num_ranks, self.dtype)
+        mine, part = (
+            slice(first, first + len(nodes[memory.place])),
+            part_of(length, memory.place, memory.num_ranks, self.dtype),
+        )
         others = [(0, part[0]), (part[1], length)]
         self._given = [
             (number, at, [slot[place] for slot in slots[mine]])

@@ -116,9 +116,7 @@ def _cell(value: str | int) -> str:
     return value if isinstance(value, str) else f"{value:,}"
 
 
-def share_rows(
-    num_rows: int, batch_size: int, rank: int, size: int, first: int, stop: int, num_shares: int = 0
-) -> int:
+def share_rows(num_rows: int, batch_size: int, rank: int, size: int, first: int, stop: int, num_shares: int = 0) -> int:
     """Return rows that a rank has of the global batches ``first`` to ``stop`` (excluded); as the order cuts them."""
     if batch_size == WHOLE:
         return stop - first

@@ -52,7 +52,7 @@ def summed(shares, size):
         channel, tree, stack = group.share_channel(shapes, np.float32, num_shares), ShareTree(num_shares), []
         for share in block_of(rank, size, num_shares):
             own = [array.copy() for array in shares[share]]
-            tree.push(stack, range(share, share + 1), own, lambda left, right: [a + b for a, b in zip(left, right)])
+            tree.push(stack, range(share, share + 1), own, lambda left, right: list(map(np.add, left, right)))
         found = [group.sum_shares(channel, [own for _, own in stack]) for _ in range(2)]
         total = [array.copy() for array in found[1]]
         group.close()

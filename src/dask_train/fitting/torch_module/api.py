@@ -19,6 +19,7 @@ from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.prepared import PreparedModule
 from dask_train.fitting.torch_module.result import evaluated, module_trained
 from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
+from dask_train.fitting.torch_module.share_checks import check_number, check_shared
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
 from dask_train.fitting.torch_module.values import opened, set_state
 from dask_train.frameworks.torch.fitting import TorchFitFramework
@@ -65,7 +66,11 @@ class Modules(ModelKind):
 
     def check(self, call: FitCall) -> None:
         """Check that it is a module."""
-        checks.check_module(call.model)
+        module = checks.check_module(call.model)
+        for workers in (call.workers or 0, call.run.follows.high if call.run.follows is not None else 0):
+            check_number(workers, call.settings.virtual_workers)
+        if call.settings.virtual_workers is not None:
+            check_shared(module)
 
     def scores(self, call: FitCall) -> Collection[str] | None:
         """Return the loss and the metrics; None if one of these names its scores itself."""
@@ -84,8 +89,10 @@ class Modules(ModelKind):
 
     def check_together(self, model: Any, settings: ModuleSettings, workers: int) -> None:
         """Check the layers, too."""
-        super().check_together(model, settings, workers)
-        checks.check_together(checks.check_module(model), workers)
+        check_number(workers, settings.virtual_workers)
+        shares = settings.virtual_workers or workers
+        super().check_together(model, settings, shares)
+        checks.check_together(checks.check_module(model), shares)
 
     def work(self, call: FitCall, rows: FitRows, prepared: PreparedModule) -> FitWork:
         """Return what the workers do."""

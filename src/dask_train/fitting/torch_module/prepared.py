@@ -85,6 +85,7 @@ class PreparedModule:
             was_compiled=checks.loses_compiled_code(model, in_place=in_place),
             configuration={
                 **checkpoints.configuration_of(self.training, self.optimizer, self.scheduler, columns),
+                "virtual_workers": settings.virtual_workers,
                 "frame": None if schema is None or of_run.get("checkpoint") is None else schema.to_json(),
             },
         )

@@ -41,6 +41,9 @@ class ModuleSettings(EpochSettings):
         A dict by name, or a list, of metrics of torchmetrics, and of functions of outputs and targets. They are given
         all rows of each global batch, in the first worker, so they are exact. Of a function the mean over batches is
         taken, weighed by their rows.
+    virtual_workers
+        Number of shares that each global batch is cut into, whatever the number of workers: the result has the same
+        bits for 1 to that many. None for one per worker.
     """
 
     loss: Callable[..., Any]
@@ -48,6 +51,12 @@ class ModuleSettings(EpochSettings):
     scheduler: Callable[[Any], Any] | None = None
     scheduler_interval: str = one_of(EPOCH, STEP, default=EPOCH)
     metrics: Mapping[str, Any] | Sequence[Any] | None = None
+    virtual_workers: int | None = positive_int(None)
+
+    @property
+    def of_task(self) -> dict[str, Any]:
+        """Fields of the task that each role process is sent."""
+        return {**super().of_task, "num_shares": self.virtual_workers or 0}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -61,7 +61,6 @@ class TrainingLoop(SyncedLoop):
     ) -> None:
         self._epochs = Epochs.of(task, session.num_rows, steps_per_execution)
         super().__init__(task, session, agreement, self._epochs, check=check, mode_of=mode_of)
-        session._cut_into(task.num_shares)
         self._turns: Iterator[Any] = iter(())
         self._before_resize: Callable[[], Any] = tuple
         self._after_resize: Callable[[], Any] = tuple
