@@ -233,6 +233,9 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         ``partial(torch.optim.lr_scheduler.StepLR, step_size=5)``; and its step, "epoch" (default) or "step".
     metrics
         For torch modules only: a list or dict of torchmetrics and functions of outputs and targets. Default: none.
+    virtual_workers
+        For torch modules only: number of shares that each global batch is cut into, whatever the number of workers.
+        The result has the same bits for 1 to that many workers of one host. Default: one share per worker.
     qid, eval_set, eval_qid
         For boosted trees only: the query of each row, for rankings; a list of ``(X, y)`` to score in each round; and
         queries of these. Default: none.

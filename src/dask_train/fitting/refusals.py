@@ -24,6 +24,8 @@ _ASKED: dict[str, Callable[[FitCall], Any]] = {
     "restore_best": lambda call: call.run.checkpoint is not None and call.run.checkpoint.restore_best,
     "in place": lambda call: call.in_place,
     "follows": lambda call: call.run.follows is not None,
+    "virtual_workers": lambda call: getattr(call.settings, "virtual_workers", None) is not None,
+    "gpus": lambda call: call.run.gpus == 1,
 }
 _BESIDE = (
     "{word}={value!r} with workers=0, which trains in this process: {word} would need one of its own. Leave {word} "
@@ -49,6 +51,18 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("keras", "workers=0, ps", _BESIDE),
     ("keras", "workers=0, scorer", _BESIDE),
     ("keras torch", "follows, streaming", _FOLLOWS),
+    (
+        "torch",
+        "virtual_workers, streaming",
+        "virtual_workers={call.settings.virtual_workers!r} is for rows that are kept in memory, and {word}={value!r} "
+        "was passed. Leave either out.",
+    ),
+    (
+        "torch",
+        "virtual_workers, gpus",
+        "virtual_workers={call.settings.virtual_workers!r} is for workers that compute on CPUs, as sums on a GPU have "
+        "no fixed order, and {word}={value!r} was passed. Pass gpus=0, or leave virtual_workers= out.",
+    ),
     ("keras", "follows, ps", _FOLLOWS),
     ("keras", "follows, scorer", _FOLLOWS),
     ("keras", "in place, ps", _ALONE),

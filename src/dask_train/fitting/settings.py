@@ -192,6 +192,7 @@ class ModuleKeywords(EpochKeywords, total=False):
     scheduler: Callable[[Any], Any] | None
     scheduler_interval: str
     metrics: Mapping[str, Any] | Sequence[Any] | None
+    virtual_workers: int | None
     resume: bool
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from contextlib import suppress
 
 import dask.array as da
 import numpy as np
@@ -14,6 +15,7 @@ import torchmetrics
 from loading import loaded
 
 import dask_train as dt
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
 resizing = loaded(__file__, "resizing")
 WAIT_S = resizing.WAIT_S
@@ -136,19 +138,29 @@ def test_all_start_again_from_a_checkpoint(client, tmp_path, alone, wait_for):
     assert fit.outcome(repeats=True) == alone
 
 
+def is_within_epoch(folder):
+    """Whether the last checkpoint in a folder is one within an epoch."""
+    names = sorted(path for path in folder.glob("checkpoint-*") if path.is_dir())
+    with suppress(OSError, dt.CheckpointError):  # it is being written
+        return bool(names) and FitCheckpoint.opened(names[-1]).batch > 0
+    return False
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "resumed"), [(2, 3), pytest.param(4, 0, marks=pytest.mark.nightly)])
 def test_a_checkpoint_is_resumed_by_another_number_of_workers(client, tmp_path, alone, wait_for, workers, resumed):
-    door = f"training {STEPS + 5}"
+    door = f"training {STEPS + 6}"
     doors = Doors(tmp_path, door)
-    fit = Fit(client, doors, workers=workers, checkpoint=tmp_path / "kept", wait=False)
+    kept = dt.Checkpoint(tmp_path / "kept", every_steps=3)
+    fit = Fit(client, doors, workers=workers, checkpoint=kept, recovery=None, wait=False)
     wait_for(lambda: doors.waits(door), "the first worker waits", timeout_s=WAIT_S)
-    fit.found.stop()
-    doors.opened(door)
-    assert fit.found.result().stop_reason
+    wait_for(lambda: is_within_epoch(tmp_path / "kept"), "a checkpoint within an epoch", timeout_s=WAIT_S)
+    os.kill(resizing.pids(fit.found)[1], signal.SIGKILL)
+    with pytest.raises(dt.RoleLostError):
+        fit.found.result()
     with pytest.raises(dt.RoleFailedError if resumed else dt.CheckpointError, match="virtual_workers was 4, and is 5"):
-        Fit(client, workers=resumed, checkpoint=tmp_path / "kept", resume=True, virtual_workers=5)
-    assert Fit(client, workers=resumed, checkpoint=tmp_path / "kept", resume=True).outcome() == alone
+        Fit(client, workers=resumed, checkpoint=kept, resume=True, virtual_workers=5)
+    assert Fit(client, workers=resumed, checkpoint=kept, resume=True).outcome() == alone
 
 
 @pytest.mark.slow

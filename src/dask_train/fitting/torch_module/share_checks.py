@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dask_train.fitting.checks import check_share
 from dask_train.fitting.torch_module.random_streams import RandomStreams
 from dask_train.fitting.torch_module.table_gradients import table_names
 from dask_train.fitting.torch_module.trials import left_as_it_was
@@ -31,6 +32,18 @@ def check_number(workers: int, virtual_workers: int | None) -> None:
             f"virtual_workers={virtual_workers} is the number of shares of a batch, and {workers} workers were asked "
             f"for, of which some would have none. Pass at most {virtual_workers} workers, or more virtual workers."
         )
+
+
+def check_size(rows: int, virtual_workers: int | None, workers: int) -> None:
+    """Check that so many workers can share batches of that many rows.
+
+    Raises
+    ------
+    ValueError
+        A worker would have no share, or a share no row.
+    """
+    check_number(workers, virtual_workers)
+    check_share(rows, virtual_workers or workers)
 
 
 def check_shared(module: torch.nn.Module) -> None:

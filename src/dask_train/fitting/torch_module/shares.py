@@ -44,7 +44,7 @@ class ModuleShares:
 
     def __init__(self, module: torch.nn.Module, replicas: ProcessGroup, num_shares: int, random: np.ndarray) -> None:
         self._replicas, self.num_shares = replicas, num_shares
-        self._buffers = Named.buffers(module)
+        self._module, self._buffers = module, _buffers_of(module)
         of_norms = {each.path for each in norms(module)}
         self._is_of_norm = [each.path in of_norms for each in self._buffers]
         numbers = {share: share for share in range(num_shares)} | {ALL: num_shares, FIRST: num_shares + 1}
@@ -177,7 +177,15 @@ class ModuleShares:
         ------
         DivergedError
             They have not.
+        ValueError
+            The module has others than when training began.
         """
+        known = {each.path for each in self._buffers}
+        if others_now := sorted({each.path for each in _buffers_of(self._module)} ^ known):
+            raise ValueError(
+                f"The module makes or removes its buffer {others_now[0]!r} as it is called, and with virtual_workers= "
+                "each share has a copy from the beginning. Make it when the module is made."
+            )
         first, *others = self.mine
         for number, each in enumerate(self._buffers):
             if self._is_of_norm[number]:
@@ -190,6 +198,15 @@ class ModuleShares:
                         f"share {first}.",
                         *advice,
                     )
+
+
+def _buffers_of(module: torch.nn.Module) -> list[Named]:
+    """Return the buffers of a module, under all of their names."""
+    return [
+        Named(f"{path}.{name}".lstrip("."), part, name)
+        for path, part in module.named_modules()
+        for name, _ in part.named_buffers(recurse=False, remove_duplicate=False)
+    ]
 
 
 @contextmanager

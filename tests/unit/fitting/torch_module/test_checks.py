@@ -151,6 +151,22 @@ REFUSED = [
     ({"checkpoint": dt.Checkpoint("kept", best="accuracy")}, ValueError, "mode='min' or mode='max'"),
     ({"stop": "val_loss < 1"}, ValueError, "stop looks at val_loss, which nothing computes"),
     ({"batch_size": 1}, ValueError, "batch_size=1 is the global batch"),
+    ({"virtual_workers": 0}, ValueError, "virtual_workers is 0; it is a whole number of at least 1"),
+    ({"virtual_workers": 1}, ValueError, "virtual_workers=1 is the number of shares of a batch, and 2 workers were"),
+    ({"virtual_workers": 4, "workers": (2, 8)}, ValueError, "and 8 workers were asked for"),
+    ({"virtual_workers": 4, "batch_size": 3}, ValueError, "batch_size=3 is the global batch, and 4 workers share it"),
+    ({"virtual_workers": 2, "streaming": True}, ValueError, "virtual_workers=2 is for rows that are kept in memory"),
+    ({"virtual_workers": 2, "gpus": 1}, ValueError, "virtual_workers=2 is for workers that compute on CPUs"),
+    (
+        {"virtual_workers": 2, "model": bags(sparse=True), "x": WORDS},
+        ValueError,
+        "virtual_workers= adds up dense gradients, and that of '0.weight' is sparse",
+    ),
+    (
+        {"virtual_workers": 2, "workers": 1, "model": torch.nn.Sequential(torch.nn.SyncBatchNorm(4), net())},
+        ValueError,
+        "0 is a SyncBatchNorm",
+    ),
 ]
 
 
