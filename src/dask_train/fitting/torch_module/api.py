@@ -71,7 +71,7 @@ class Modules(ModelKind):
         for workers in (call.workers or 0, call.run.follows.high if call.run.follows is not None else 0):
             check_number(workers, call.settings.virtual_workers)
         if call.settings.virtual_workers is not None:
-            check_shared(module)
+            check_shared(module, call.workers)
 
     def scores(self, call: FitCall) -> Collection[str] | None:
         """Return the loss and the metrics; None if one of these names its scores itself."""

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+from dask_train.compat.torch import is_compiled_in_place
 from dask_train.fitting.checks import check_share
+from dask_train.fitting.torch_module.agreed import Named
 from dask_train.fitting.torch_module.random_streams import RandomStreams
 from dask_train.fitting.torch_module.table_gradients import table_names
-from dask_train.fitting.torch_module.trials import left_as_it_was
+from dask_train.fitting.torch_module.trials import left_as_it_was, values_kept
 from dask_train.frameworks.torch.modules import device_of
 
 # Attributes that every module has: its tensors, parts and hooks.
@@ -46,8 +48,15 @@ def check_size(rows: int, virtual_workers: int | None, workers: int) -> None:
     check_share(rows, virtual_workers or workers)
 
 
-def check_shared(module: torch.nn.Module) -> None:
+def check_shared(module: torch.nn.Module, workers: int | None) -> None:
     """Check that a module can be trained on a fixed number of shares, to the same bits on any number of workers.
+
+    Parameters
+    ----------
+    module
+        It.
+    workers
+        How many are asked for; 0 for this process.
 
     Raises
     ------
@@ -58,6 +67,11 @@ def check_shared(module: torch.nn.Module) -> None:
         raise ValueError(
             f"virtual_workers= adds up dense gradients, and that of {tables[0]!r} is sparse, as its layer has "
             "sparse=True. Leave sparse=True out, or virtual_workers=."
+        )
+    if workers == 0 and any(map(is_compiled_in_place, module.modules())):
+        raise ValueError(
+            "The module was compiled with module.compile(), and with workers=0 its compiled code would be used, which "
+            "rounds in another way than that of other workers. Leave virtual_workers= out, or pass workers=1 or more."
         )
     check_device(device_of(module))
 
@@ -88,12 +102,13 @@ def check_keeps_nothing(module: torch.nn.Module, call: Callable[[], Any]) -> Non
     ValueError
         It does: a call changes what the same call has left.
     """
-    kept = RandomStreams.taken()
+    kept = RandomStreams.taken().copied()
     found: list[dict[str, Any]] = []
     with torch.no_grad(), left_as_it_was(module):
         for _ in range(3):  # the first call may make what later ones use
-            kept.set()
-            call()
+            kept.copied().set()
+            with values_kept(Named.buffers(module)):  # of which attributes may be made, as by spectral normalisation
+                call()
             found.append(_attributes(module))
     kept.set()
     _, before, after = found

@@ -135,7 +135,7 @@ class ShareSteps(ModuleSteps):
 
     def _looked_at(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Try the module; how often that is done depends on the number of workers, and so it must leave no trace."""
-        kept = RandomStreams.taken()
+        kept = RandomStreams.taken().copied()
         try:
             if not self._made_of:
                 x = self._repeated((batch if batch.rows else some_row()).x, 2)

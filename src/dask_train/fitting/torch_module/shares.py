@@ -71,10 +71,9 @@ class ModuleShares:
 
     def draw(self, stream: int) -> None:
         """Let random numbers be those of a stream from now on: of a share, or of :data:`ALL` or :data:`FIRST`."""
-        if stream != self._drawing:
-            self._streams[self._drawing] = RandomStreams.taken()
-            self._streams[stream].set()
-            self._drawing = stream
+        self._streams[self._drawing] = RandomStreams.taken()
+        self._streams[stream].set()  # also if they are: what NumPy holds back does not depend on the number of workers
+        self._drawing = stream
 
     def _place(self, share: int) -> None:
         if share != self._placed:
@@ -226,10 +225,11 @@ def computing_alike(replicas: ProcessGroup) -> Iterator[None]:
             f"virtual_workers= is for workers of one host, and these are on {replicas.num_hosts}. Pass on= the "
             "addresses of Dask workers of one host, or leave virtual_workers= out."
         )
-    num_threads, streams = torch.get_num_threads(), RandomStreams.taken()
+    num_threads, streams, of_numpy = torch.get_num_threads(), RandomStreams.taken(), np.random.get_state(legacy=False)
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(num_threads)
         streams.set()
+        np.random.set_state(of_numpy)

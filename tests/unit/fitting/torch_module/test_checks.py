@@ -93,6 +93,12 @@ def bags(**settings):
     return torch.nn.Sequential(torch.nn.EmbeddingBag(9, 4, mode="sum", **settings), net())
 
 
+def compiled_in_place():
+    found = net()
+    found._compiled_call_impl = found.forward  # as found.compile() does, which imports a compiler
+    return found
+
+
 WORDS = np.ones((20, 2), np.int64)
 
 # Lazy: what is in them is not looked at.
@@ -161,6 +167,11 @@ REFUSED = [
         {"virtual_workers": 2, "model": bags(sparse=True), "x": WORDS},
         ValueError,
         "virtual_workers= adds up dense gradients, and that of '0.weight' is sparse",
+    ),
+    (
+        {"virtual_workers": 2, "workers": 0, "model": torch.nn.Sequential(compiled_in_place())},
+        ValueError,
+        r"compiled with module.compile\(\), and with workers=0",
     ),
     (
         {"virtual_workers": 2, "workers": 1, "model": torch.nn.Sequential(torch.nn.SyncBatchNorm(4), net())},
