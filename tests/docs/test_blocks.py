@@ -398,6 +398,9 @@ for number, score in enumerate(result.scores, start=1):
         given=DATA.format(columns=4) + MODULE, then="assert result.ledger.dropped == 0"
     ),
     ("docs/torch_modules.md", 2): Piece(given=DATA.format(columns=4) + MODULE),
+    ("docs/torch_modules.md", 3): Piece(
+        given=DATA.format(columns=4) + MODULE, then="assert result.ledger.dropped == 0"
+    ),
     ("docs/training.md", 0): Piece(
         given=DATA.format(columns=4) + "gradient, loss, weights = np.ones(3), np.ones(1), np.ones(3)",
         then="dt.train(worker, roles={'worker': 2}, progress=False)",

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from dask_train.collectives.hosts import Hosts
+from dask_train.collectives.share_sums import ShareBuffer
 from dask_train.collectives.shared_memory import Section, SharedMemory, SumBuffer
 from dask_train.errors import StalledError
 
@@ -143,6 +144,36 @@ class ProcessGroup:
         section = channel.sections[number]
         self._combine([section], arrays, np.add, 1.0, rounds=channel.rounds)
         return channel.totals[section.arrays]
+
+    def share_channel(
+        self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str, num_shares: int
+    ) -> ShareBuffer:
+        """Memory for sums over shares, of which each rank has a block, of arrays of these shapes; on one host."""
+        channel = ShareBuffer(shapes, dtype, num_shares)
+        self._memory.make_room(channel)
+        return channel
+
+    def sum_shares(self, channel: ShareBuffer, nodes: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Return the sum over all shares of each array, to the same bits for any number of ranks.
+
+        Parameters
+        ----------
+        channel
+            For these arrays; the same one on all ranks.
+        nodes
+            This rank's, of each node of :class:`ShareTree` that its shares make up.
+
+        Returns
+        -------
+        list of np.ndarray
+            As of :meth:`sum`, which also has what is raised.
+        """
+        with self._counted():
+            channel.give(nodes)
+            self._wait()
+            channel.add_up(nodes)
+            self._wait()
+        return channel.totals
 
     def _combine(
         self, sections: Sequence[Section], arrays: Sequence[np.ndarray], how: np.ufunc, weight: float, *, rounds: bool

@@ -19,6 +19,7 @@ from dask_train.collectives.calls import Answer, Calls
 from dask_train.collectives.hosts import Hosts
 from dask_train.collectives.mirror import Mirrors
 from dask_train.collectives.process_group import ProcessGroup
+from dask_train.collectives.share_sums import ShareBuffer
 from dask_train.collectives.shared_memory import SharedMemory, SumBuffer
 from dask_train.errors import DaskTrainError
 
@@ -205,6 +206,18 @@ class ReplaceableGroup(ProcessGroup):
         sum_section = super().sum_section
         text = f"sum of section {number} of {_told(channel)}"
         return self._made(text, lambda: sum_section(channel, number, arrays), channel=channel)
+
+    def share_channel(
+        self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str, num_shares: int
+    ) -> ShareBuffer:
+        """Return memory for sums over shares; as :meth:`channel`."""
+        return ShareBuffer(shapes, dtype, num_shares)
+
+    def sum_shares(self, channel: ShareBuffer, nodes: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Return the sum over all shares, as of :class:`ProcessGroup`."""
+        sum_shares = super().sum_shares
+        text = f"sum over shares of {_told(channel)}"
+        return self._made(text, lambda: sum_shares(channel, nodes), channel=channel)
 
     def gather(self, key: Hashable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the rows of all ranks, as of :class:`ProcessGroup`."""

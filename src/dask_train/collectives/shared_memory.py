@@ -154,22 +154,8 @@ class SumBuffer:
 
     def lie_in(self, memory: SharedMemory, offset: int) -> None:
         """Take room in a file in memory, from there on."""
-        step = ALIGNMENT_BYTES // self.dtype.itemsize
-        bounds: list[tuple[int, int]] = []
-        length = 0
-        for shape in self.shapes:
-            size = int(np.prod(shape, dtype=np.int64))
-            bounds.append((length, length + size))
-            length = rounded(length + size, step)
-        slot_bytes = rounded(max(1, length) * self.dtype.itemsize, _PAGE)
-        self.size_bytes = slot_bytes * (memory.num_ranks + 1)
-        mapped = memory.map(offset, self.size_bytes)
-        *slots, self.total = [
-            np.frombuffer(mapped, self.dtype, length, number * slot_bytes) for number in range(memory.num_ranks + 1)
-        ]
-        self.totals = [
-            self.total[start:stop].reshape(shape) for (start, stop), shape in zip(bounds, self.shapes, strict=True)
-        ]
+        bounds, length = self._laid_out()
+        slots = self._mapped(memory, offset, length, memory.num_ranks)
         ends = list(itertools.accumulate(self._section_sizes, initial=0))
         starts = [*(start for start, _ in bounds), length]
         self.sections = [
@@ -182,6 +168,30 @@ class SumBuffer:
             )
             for first, stop in itertools.pairwise(ends)
         ]
+
+    def _laid_out(self) -> tuple[list[tuple[int, int]], int]:
+        """Return where each array begins and ends in a slot, and the length of a slot."""
+        bounds: list[tuple[int, int]] = []
+        length = 0
+        for shape in self.shapes:
+            size = int(np.prod(shape, dtype=np.int64))
+            bounds.append((length, length + size))
+            length = rounded(length + size, ALIGNMENT_BYTES // self.dtype.itemsize)
+        return bounds, length
+
+    def _mapped(self, memory: SharedMemory, offset: int, length: int, num_slots: int) -> list[np.ndarray]:
+        """Map so many slots and the sum, which becomes :attr:`total` and :attr:`totals`; return the slots."""
+        slot_bytes = rounded(max(1, length) * self.dtype.itemsize, _PAGE)
+        self.size_bytes = slot_bytes * (num_slots + 1)
+        mapped = memory.map(offset, self.size_bytes)
+        *slots, self.total = [
+            np.frombuffer(mapped, self.dtype, length, number * slot_bytes) for number in range(num_slots + 1)
+        ]
+        bounds, _ = self._laid_out()
+        self.totals = [
+            self.total[start:stop].reshape(shape) for (start, stop), shape in zip(bounds, self.shapes, strict=True)
+        ]
+        return slots
 
 
 class Section:
@@ -209,18 +219,15 @@ class Section:
     ) -> None:
         self.arrays, self.total = arrays, total
         self._place, self._dtype, length = place, total.dtype, len(total)
-        step = ALIGNMENT_BYTES // self._dtype.itemsize
-        edges = [rounded(length * number // len(slots), step) for number in range(len(slots))]
-        edges = [min(edge, length) for edge in [*edges, length]]
-        mine = edges[place], edges[place + 1]
+        mine = part_of(length, place, len(slots), self._dtype)
         self._given = [
             (number, part, slots[place][at])
             for within in ((0, mine[0]), (mine[1], length))
-            for number, part, at in _pieces(bounds, within)
+            for number, part, at in pieces(bounds, within)
         ]
         self._summed = [
             (number, part, [slot[at] for slot in slots], total[at])
-            for number, part, at in _pieces(bounds, mine, BLOCK_BYTES // self._dtype.itemsize)
+            for number, part, at in pieces(bounds, mine, BLOCK_BYTES // self._dtype.itemsize)
         ]
         longest = max((len(total) for *_, total in self._summed), default=0)
         self._scratch = np.zeros(longest, self._dtype)
@@ -274,7 +281,14 @@ class Section:
             out[...] = 0
 
 
-def _pieces(
+def part_of(length: int, place: int, num_ranks: int, dtype: np.dtype) -> tuple[int, int]:
+    """Return from where to where one of so many ranks sums the elements of arrays."""
+    step = ALIGNMENT_BYTES // dtype.itemsize
+    first, last = (min(length, rounded(length * number // num_ranks, step)) for number in (place, place + 1))
+    return first, length if place + 1 == num_ranks else last
+
+
+def pieces(
     bounds: Sequence[tuple[int, int]], within: tuple[int, int], most: int | None = None
 ) -> Iterator[tuple[int, slice, slice]]:
     """Yield parts of arrays between two positions: the array's number, the part of it, and where that lies."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-_FIELDS = 8
+_FIELDS = 9
 _RECORD_BYTES = 8 * _FIELDS
 # The batch size of rows that were taken without batches, whole partitions at a time.
 WHOLE = -1
@@ -35,6 +35,8 @@ class BatchRange:
         How many batches it was given, and how many it came back from.
     size
         Number of ranks that shared these batches. Default: 0, as many as the run began with.
+    shares
+        Number of shares that each batch was cut into, of which a rank has several. Default: 0, one per rank.
     """
 
     dataset: int
@@ -45,6 +47,7 @@ class BatchRange:
     taken: int = 0
     done: int = 0
     size: int = 0
+    shares: int = 0
 
     @classmethod
     def of(cls, record: Sequence[int]) -> BatchRange:
@@ -75,8 +78,7 @@ class Account:
             size = self._num + _GROWTH
             os.ftruncate(self._descriptor, size * _RECORD_BYTES)
             self._map = np.frombuffer(mmap.mmap(self._descriptor, size * _RECORD_BYTES), np.int64).reshape(-1, _FIELDS)
-        values = (stretch.dataset, stretch.turn, stretch.epoch, stretch.batch_size, stretch.first, 0, 0, stretch.size)
-        self._map[self._num] = values
+        self._map[self._num] = astuple(replace(stretch, taken=0, done=0))
         self._num += 1
         return self._num - 1
 

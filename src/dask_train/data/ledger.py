@@ -9,6 +9,7 @@ from typing import Any
 
 from dask_train.cards import Card, CardTable, Shown
 from dask_train.data.account import WHOLE, BatchRange
+from dask_train.data.order import block_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +117,16 @@ def _cell(value: str | int) -> str:
     return value if isinstance(value, str) else f"{value:,}"
 
 
-def share_rows(num_rows: int, batch_size: int, rank: int, size: int, first: int, stop: int) -> int:
+def share_rows(num_rows: int, batch_size: int, rank: int, size: int, first: int, stop: int, num_shares: int = 0) -> int:
     """Return rows that a rank has of the global batches ``first`` to ``stop`` (excluded); as the order cuts them."""
     if batch_size == WHOLE:
         return stop - first
 
+    parts = num_shares or size
+    block = block_of(rank, size, parts)
+
     def of(rows: int) -> int:
-        return (rank + 1) * rows // size - rank * rows // size
+        return block.stop * rows // parts - block.start * rows // parts
 
     whole = num_rows // batch_size
     rows = max(0, min(stop, whole) - first) * of(batch_size)
@@ -201,7 +205,7 @@ def _line(
     """Count rows by attempt: a role may begin again before the batch at which the earlier one was lost."""
 
     def rows(stretch: BatchRange, first: int, stop: int) -> int:
-        return share_rows(total, stretch.batch_size, rank, stretch.size or size, first, stop)
+        return share_rows(total, stretch.batch_size, rank, stretch.size or size, first, stop, stretch.shares)
 
     def once(stretches: Iterable[BatchRange]) -> int:
         """Return rows of the batches that they came back from, each counted once."""

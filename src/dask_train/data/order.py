@@ -42,12 +42,18 @@ class Shares:
         return replace(self, partition=self.partition[its], row=self.row[its], num_batches=max(0, stop - first))
 
 
+def block_of(rank: int, size: int, num_shares: int) -> range:
+    """Return which of so many shares of each batch one of ``size`` ranks has: neighbours, in the order of the ranks."""
+    return range(rank * num_shares // size, (rank + 1) * num_shares // size)
+
+
 def shares(
     plan: EpochPlan,
     *,
     batch_size: int,
     rank: int,
     size: int,
+    num_shares: int = 0,
     owner: np.ndarray | None = None,
     host_of_rank: np.ndarray | None = None,
     first: int = 0,
@@ -62,6 +68,10 @@ def shares(
         Rows of a global batch; the last one may have fewer.
     rank, size
         Which of how many ranks.
+    num_shares
+        Number of shares that each batch is cut into, whatever the number of ranks: share s of n rows has those from
+        ``s * n // num_shares`` on. A rank has the shares of its :func:`block_of`, wherever their rows lie. Default: 0,
+        one per rank.
     owner, host_of_rank
         int64 ``(num_partitions,)`` and ``(size,)``: the host that holds each partition, and the one of each rank;
         without them, and on a single host, each global batch is cut in the order that it has.
@@ -82,15 +92,16 @@ def shares(
     fetches rows from few hosts.
     """
     assert (owner is None) == (host_of_rank is None)
-    num_hosts = 0
-    if owner is not None and host_of_rank is not None:
+    num_hosts, parts = 0, num_shares or size
+    block = block_of(rank, size, parts)
+    if owner is not None and host_of_rank is not None and not num_shares:
         assert len(host_of_rank) == size
         assert min(owner.min(initial=0), host_of_rank.min()) >= 0
         num_hosts = 1 + int(max(owner.max(initial=0), host_of_rank.max()))
     num_batches = max(1, WINDOW_ROWS // max(batch_size, num_hosts))
     for partition, nth in _windows(plan, batch_size, first, num_batches):
         global_rows = min(batch_size, len(nth))
-        begin, end = (part * global_rows // size for part in (rank, rank + 1))
+        begin, end = (part * global_rows // parts for part in (block.start, block.stop))
         if num_hosts > 1 and owner is not None and host_of_rank is not None:
             taken = _near(owner[partition].reshape(-1, global_rows), host_of_rank, rank, num_hosts)
             mine, its = partition[taken], nth[taken]

@@ -242,6 +242,9 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         For torch modules only: number of steps that each worker takes alone, on its rows of each batch, before all move
         the weights that they share, by an outer optimizer. That is DiLoCo, another algorithm; see
         ``docs/reference/several_hosts.md``. Default: none, gradients are summed in each step; 0.7 and 0.9.
+    virtual_workers
+        For torch modules only: number of shares that each global batch is cut into, whatever the number of workers.
+        The result has the same bits for 1 to that many workers of one host. Default: one share per worker.
     qid, eval_set, eval_qid
         For boosted trees only: the query of each row, for rankings; a list of ``(X, y)`` to score in each round; and
         queries of these. Default: none.

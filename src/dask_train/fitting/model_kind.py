@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -263,6 +264,13 @@ class ModelKind(ABC):
         """
         if isinstance(settings, LoopSettings):
             check_share(settings.rows, workers)
+
+    def size_check(self, settings: Any) -> Callable[[int], None]:
+        """Return what checks that so many workers can share a batch, in a run that is asked for another number.
+
+        It holds no data.
+        """
+        return partial(check_share, settings.rows)
 
     @abstractmethod
     def work(self, call: FitCall, rows: FitRows, prepared: Any) -> FitWork:

@@ -27,6 +27,8 @@ _ASKED: dict[str, Callable[[FitCall], Any]] = {
     "wire": lambda call: getattr(call.settings, "wire", None),
     "sync_every": lambda call: getattr(call.settings, "sync_every", None),
     "follows": lambda call: call.run.follows is not None,
+    "virtual_workers": lambda call: getattr(call.settings, "virtual_workers", None) is not None,
+    "gpus": lambda call: call.run.gpus == 1,
 }
 _BESIDE = (
     "{word}={value!r} with workers=0, which trains in this process: {word} would need one of its own. Leave {word} "
@@ -40,6 +42,10 @@ _FOLLOWS = (
     "{in_place} is for workers that keep the rows in memory, sum in every step and validate themselves, and "
     "{word}={value!r} was passed. Leave {word}= out, or pass a single number of workers."
 )
+_SAME_BITS = (
+    "virtual_workers={call.settings.virtual_workers!r} gives the same bits for any number of workers, and "
+    "{word}={value!r}, which sends less between them, gives others. Leave either out."
+)
 _OWN_STEP = (
     "{in_place} needs Keras' own train_step and compute_metrics, and model {call.model.name!r} has a {word} of its "
     "own, which may apply gradients more than once. {change}"
@@ -52,6 +58,20 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("keras", "workers=0, ps", _BESIDE),
     ("keras", "workers=0, scorer", _BESIDE),
     ("keras torch", "follows, streaming", _FOLLOWS),
+    (
+        "torch",
+        "virtual_workers, streaming",
+        "virtual_workers={call.settings.virtual_workers!r} is for rows that are kept in memory, and {word}={value!r} "
+        "was passed. Leave either out.",
+    ),
+    (
+        "torch",
+        "virtual_workers, gpus",
+        "virtual_workers={call.settings.virtual_workers!r} is for workers that compute on CPUs, as sums on a GPU have "
+        "no fixed order, and {word}={value!r} was passed. Pass gpus=0, or leave virtual_workers= out.",
+    ),
+    ("torch", "virtual_workers, wire", _SAME_BITS),
+    ("torch", "virtual_workers, sync_every", _SAME_BITS),
     ("keras", "follows, ps", _FOLLOWS),
     ("keras", "follows, scorer", _FOLLOWS),
     (

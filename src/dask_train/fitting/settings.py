@@ -227,6 +227,7 @@ class ModuleKeywords(EpochKeywords, total=False):
     sync_every: int | None
     outer_learning_rate: float | None
     outer_momentum: float | None
+    virtual_workers: int | None
     resume: bool
 
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dask_train.arguments import takes
 from dask_train.cluster.arrivals import default_fit_workers, default_workers
 from dask_train.cluster.clients import client_or_local
-from dask_train.fitting.checks import check_share
 from dask_train.fitting.following import check_most, number_to_begin_with, with_bounds
 from dask_train.fitting.model_kind import FitCall, FitRows, ModelKind
 from dask_train.fitting.refusals import check_refusals
@@ -56,7 +54,7 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, A
     prepared = kind.prepared(call, rows)
     call, rows = _with_workers(kind, call, rows)
     work = kind.work(call, rows, prepared)
-    run = replace(call.run, resizes=partial(check_share, call.settings.rows) if kind.grows else None)
+    run = replace(call.run, resizes=kind.size_check(call.settings) if kind.grows else None)
     start: Any = run_in_process if call.workers == 0 else launch
     return start(
         work.functions,

@@ -97,6 +97,8 @@ class Context:
         Which of its role this process is, and how many there are.
     num_threads
         Its share of the host's cores.
+    num_shares
+        Number of shares that each global batch is cut into, of which each rank has some; 0 for one per rank.
     has_own_data
         Whether the run gave this role data of its own: then batches of other data sets, such as those of a validation,
         are no steps of training.
@@ -114,6 +116,7 @@ class Context:
     rank: int
     size: int
     num_threads: int = 1
+    num_shares: int = 0
     has_own_data: bool = False
     num_batches: int = 0
     global_rows: int = 0

@@ -246,6 +246,7 @@ class DataSet:
         (turn, counted), context, account = turns, self._context, self._context.account
         num_batches, size = -(-self.num_rows // batch_size), self._size
         told_size = 0 if self._is_whole else size  # all rows count as what they would be among all
+        num_shares = 0 if self._is_whole else context.num_shares
         host_of_rank = self._table.among(size).host_of_rank
         for epoch in range(start[0], epochs):
             first = start[1] if epoch == start[0] else 0
@@ -257,12 +258,19 @@ class DataSet:
                 batch_size=batch_size,
                 rank=self._rank,
                 size=size,
+                num_shares=num_shares,
                 owner=self._table.owner,
                 host_of_rank=host_of_rank,
                 first=first,
             )
             begun = BatchRange(
-                dataset=self._number, turn=counted, epoch=epoch, batch_size=batch_size, first=first, size=told_size
+                dataset=self._number,
+                turn=counted,
+                epoch=epoch,
+                batch_size=batch_size,
+                first=first,
+                size=told_size,
+                shares=num_shares,
             )
             stretch = account.begin(begun)
             with self._read(order, plan, turn) as (batches, some_row):

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -21,71 +17,14 @@ import dask_train as dt
 
 resizing = loaded(__file__, "resizing")
 WAIT_S = resizing.WAIT_S
+doors_of = loaded(__file__, "module_doors")
+Doors, Door, resized = doors_of.Doors, doors_of.Door, doors_of.resized
 
 ROWS, BATCH_SIZE, EPOCHS = 173, 16, 3  # 11 steps an epoch; the last batch has 13 rows
 STEPS = -(-ROWS // BATCH_SIZE)
 _random = np.random.default_rng(0)
 X = _random.normal(size=(ROWS, 8))
 Y = (X @ _random.normal(size=(8, 3))).argmax(1)
-
-
-def whereabouts():
-    """Rank and step of the worker in which this is called; None in the client, which tries a module before."""
-    frame = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "fit_module_synchronously":
-        frame = frame.f_back
-    if frame is None or "worker" not in frame.f_locals:
-        return None
-    return frame.f_locals["session"].rank, frame.f_locals["worker"].loop.position.steps
-
-
-class Doors:
-    """Where workers wait while a file is there, and end where one is.
-
-    Parameters
-    ----------
-    folder
-        ``closed training 4`` holds the first worker up in its step 4; ``kill 1 training`` ends the second one.
-    """
-
-    def __init__(self, folder, *closed):
-        self.folder = Path(folder)
-        for name in closed:
-            (self.folder / f"closed {name}").touch()
-
-    def pass_by(self, point):
-        if (where := whereabouts()) is None:
-            return
-        rank, step = where
-        deadline = time.monotonic() + WAIT_S
-        while rank == 0 and (self.folder / f"closed {point} {step}").exists() and time.monotonic() < deadline:
-            (self.folder / f"waits {point} {step}").touch()
-            time.sleep(0.01)
-        kill = self.folder / f"kill {rank} {point}"
-        if kill.exists():
-            kill.rename(self.folder / f"killed {rank} {point}")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def opened(self, name):
-        (self.folder / f"closed {name}").unlink()
-
-    def kills(self, *names):
-        for name in names:
-            (self.folder / f"kill {name}").touch()
-
-    def waits(self, name):
-        return (self.folder / f"waits {name}").exists()
-
-
-class Door(torch.nn.Module):
-    def __init__(self, doors):
-        super().__init__()
-        self.doors = doors
-
-    def forward(self, x):
-        if len(x) > 3:  # a trial is of less rows
-            self.doors.pass_by("training" if self.training else "validation")
-        return x
 
 
 class WatchedAdam(torch.optim.AdamW):
@@ -144,25 +83,6 @@ def check_same(result, wanted, *, repeats=False):
     assert (ledger.trained, ledger.dropped, ledger.repeated > 0) == (ROWS * EPOCHS, 0, repeats)
     for epoch in range(EPOCHS):
         assert sum(line.trained for line in ledger.lines if line.epoch == epoch) == ROWS
-
-
-def resized(run, doors, door, workers, wait_for, *kills):
-    """Ask for so many workers while the first one waits at a door, which opens once it is told and some are to die."""
-    wait_for(lambda: doors.waits(door), "the first worker waits", timeout_s=WAIT_S)
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(run.resize, workers)
-        resizing.wait_until_told(run, workers, wait_for)
-        doors.kills(*kills)
-        killed = {int(kill.split()[0]): resizing.attempts(run) for kill in kills if kill.endswith("now")}
-        for rank in killed:
-            os.kill(resizing.pids(run)[rank], signal.SIGKILL)
-        # Before all meet; test_in_place.py has a loss in that very moment.
-        wait_for(
-            lambda: all(resizing.attempts(run)[rank] > before[rank] for rank, before in killed.items()),
-            "the loss is known",
-        )
-        doors.opened(door)
-        asking.result(WAIT_S)
 
 
 def test_workers_join_and_leave_within_an_epoch_and_the_model_is_that_of_a_fixed_number(

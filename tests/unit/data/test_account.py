@@ -87,7 +87,7 @@ def test_what_a_checkpoint_covers_is_all_that_was_taken(file):
     account = Account(file)
     assert account.covered() == []
     account.taken(account.begin(stretch()), 3)
-    assert account.covered() == [[0, 0, 0, 32, 0, 3, 3, 0]]
+    assert account.covered() == [[0, 0, 0, 32, 0, 3, 3, 0, 0]]
     assert counts(file) == [(3, 0)], "it is not kept yet"
 
 

@@ -17,15 +17,15 @@ from dask_train.data.order import shares
 from dask_train.data.plan import EpochPlan
 
 
-@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 5), st.data())
-def test_rows_of_a_share_are_those_that_the_order_gives(num_rows, batch_size, size, data):
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 5), st.integers(0, 9), st.data())
+def test_rows_of_a_share_are_those_that_the_order_gives(num_rows, batch_size, size, num_shares, data):
     rank = data.draw(st.integers(0, size - 1))
     plan = EpochPlan(lengths=np.array([num_rows]), shuffle=True, seed=0, epoch=0)
-    its_order = shares(plan, batch_size=batch_size, rank=rank, size=size)
+    its_order = shares(plan, batch_size=batch_size, rank=rank, size=size, num_shares=num_shares)
     rows = [some.share_rows for some in its_order for _ in range(len(some))]
     first = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(first, len(rows)))
-    assert share_rows(num_rows, batch_size, rank, size, first, stop) == sum(rows[first:stop])
+    assert share_rows(num_rows, batch_size, rank, size, first, stop, num_shares) == sum(rows[first:stop])
 
 
 @st.composite

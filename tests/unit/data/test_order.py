@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dask_train.data import order as order_module
 from dask_train.data import plan as plan_module
-from dask_train.data.order import Shares, shares
+from dask_train.data.order import Shares, block_of, shares
 from dask_train.data.plan import EpochPlan
 
 
@@ -131,3 +131,15 @@ def test_memory_does_not_grow_with_rows_or_ranks():
     finally:
         tracemalloc.stop()
     assert peak < 16_000_000, "20 numbers a partition; rows and ranks add next to nothing"
+
+
+@given(runs(hosts=True), st.integers(1, 9))
+def test_shares_of_a_fixed_number_are_the_same_rows_for_any_number_of_ranks(run, num_shares):
+    plan, settings, _ = run
+    own = {"batch_size": settings["batch_size"], "num_shares": num_shares}
+    of_each = [rows_of(plan, share, size=num_shares, **own) for share in range(num_shares)]
+    for rank in range(settings["size"]):  # wherever their rows lie
+        found = rows_of(plan, rank, **settings, num_shares=num_shares)
+        block = block_of(rank, settings["size"], num_shares)
+        several = [[one for one, _ in of_each[share]] for share in block]
+        assert [rows for rows, _ in found] == [sum(parts, []) for parts in zip(*several, strict=True)] or not block

@@ -104,12 +104,12 @@ def test_a_checkpoint_tells_what_is_in_it(laid_out, tmp_path, session, fake_link
     assert link.covers == []
     one, link = begun("first", attempt=1)
     one.load_checkpoint()
-    first = ["first", "worker", [[0, 0, 0, 3, 0, 2, 2, 0]]]
+    first = ["first", "worker", [[0, 0, 0, 3, 0, 2, 2, 0, 0]]]
     assert [list(cover) for cover in link.covers[0]] == [first]
     kept(one, (0, 2), 3)
     one, link = begun("second")
     one.load_checkpoint()
-    more = ["first", "worker", [[0, 0, 0, 3, 2, 2, 2, 0], [0, 0, 1, 3, 0, 1, 1, 0]]]
+    more = ["first", "worker", [[0, 0, 0, 3, 2, 2, 2, 0, 0], [0, 0, 1, 3, 0, 1, 1, 0, 0]]]
     assert [list(cover) for cover in link.covers[0]] == [first, more]
 
 

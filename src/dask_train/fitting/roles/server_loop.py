@@ -155,5 +155,5 @@ class ServerLoop(KerasLoop):
         found, begun = {}, self._place_of(Position(self._task.initial_epoch))
         for rank, steps in self.held["steps"].items():
             before = sum(each.done for _, _, by_rank in self._read for each in by_rank.get(rank, ()))
-            found[rank] = self._epochs.taken(begun + before, begun + steps, self._task.batch_size)
+            found[rank] = self._epochs.taken(begun + before, begun + steps, self._task)
         return found

@@ -12,6 +12,8 @@ import torch
 
 from dask_train.collectives import ProcessGroup
 from dask_train.fitting.torch_module.values import as_array, set_all
+from dask_train.trainers.common.loop import TrainingLoop
+from dask_train.trainers.common.rank_state import RankState
 
 _NORMS = tuple(getattr(torch.nn, f"{kind}Norm{axes}d") for kind in ("Batch", "Instance") for axes in (1, 2, 3))
 
@@ -73,6 +75,12 @@ def norms(module: torch.nn.Module) -> list[Named]:
     return Named.buffers(module, *_NORMS)
 
 
+def means_over(replicas: ProcessGroup, number: int, rows: np.ndarray) -> torch.Tensor:
+    """Return the mean of the rows that all workers have of a buffer of that number, in float64."""
+    (everyones,) = replicas.gather(("buffer", number), [rows])
+    return torch.from_numpy(np.asarray(everyones[0] + (everyones - everyones[0]).mean(0)))
+
+
 class ModuleBuffers:
     """The buffers of a module: moving averages are each worker's own between the ends of epochs."""
 
@@ -80,17 +88,28 @@ class ModuleBuffers:
         self._all, self._replicas = Named.buffers(module), replicas
         self._averaged = [each for each in norms(module) if each.tensor.is_floating_point()]
 
+    def keep(self, state: RankState, loop: TrainingLoop) -> None:
+        """Let this worker's own be mirrored, saved and restored, and be averaged where the number of workers changes.
+
+        Parameters
+        ----------
+        state, loop
+            Of this worker.
+        """
+        state.own("buffers", self.own, self.set_own, may_begin_anew=True)
+        loop.on_resize(self.average, loop.deal_again)
+
+    def check_alike(self, advice: Sequence[str]) -> None:
+        """Do nothing: this worker has one of each buffer."""
+
     def average(self) -> None:
         """Let moving averages become the means over all workers."""
         if self._replicas.size == 1 or not self._averaged:
             return
-        averaged = [each.tensor for each in self._averaged]
-        mine = [one.detach().double().cpu().numpy()[None] for one in averaged]
-        for number, (one, value) in enumerate(zip(averaged, mine, strict=True)):
-            (everyones,) = self._replicas.gather(("buffer", number), [value])
-            mean = everyones[0] + (everyones - everyones[0]).mean(0)
+        for number, one in enumerate([each.tensor for each in self._averaged]):
+            mean = means_over(self._replicas, number, one.detach().double().cpu().numpy()[None])
             with torch.no_grad():
-                one.copy_(torch.from_numpy(np.asarray(mean)))
+                one.copy_(mean)
 
     def own(self) -> list[np.ndarray]:
         """Return what this worker has for itself: the state of its random numbers, and its buffers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.prepared import PreparedModule
 from dask_train.fitting.torch_module.result import evaluated, module_trained
 from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
+from dask_train.fitting.torch_module.share_checks import check_number, check_shared, check_size
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
 from dask_train.fitting.torch_module.values import opened, set_state
 from dask_train.fitting.wire import check_dtypes
@@ -55,7 +56,8 @@ class Modules(ModelKind):
     -----
     Dropout draws other numbers in each worker; those of the first one begin with the state of torch's random numbers
     here, as ``torch.manual_seed`` sets it. BatchNorm normalises each worker's share by itself, as in torch's
-    DistributedDataParallel; its moving averages are averaged at the end of each epoch. The outputs of the module and
+    DistributedDataParallel; its moving averages are averaged at the end of each epoch. With ``virtual_workers`` each of
+    so many shares of a batch does both, on any number of workers, in one thread of each. The outputs of the module and
     the targets of each step go to all workers, except losses of torch that are means or sums over rows, without
     metrics: of one worker outputs need one row for each row that goes in.
     """
@@ -66,7 +68,11 @@ class Modules(ModelKind):
 
     def check(self, call: FitCall) -> None:
         """Check that it is a module."""
-        checks.check_module(call.model)
+        module = checks.check_module(call.model)
+        for workers in (call.workers or 0, call.run.follows.high if call.run.follows is not None else 0):
+            check_number(workers, call.settings.virtual_workers)
+        if call.settings.virtual_workers is not None:
+            check_shared(module, call.workers)
 
     def scores(self, call: FitCall) -> Collection[str] | None:
         """Return the loss and the metrics; None if one of these names its scores itself."""
@@ -88,14 +94,19 @@ class Modules(ModelKind):
         return prepared
 
     def check_together(self, model: Any, settings: ModuleSettings, workers: int) -> None:
-        """Check the layers, too."""
-        super().check_together(model, settings, workers)
-        checks.check_together(checks.check_module(model), workers)
+        """Check the layers, which have as many shares of a batch as there are workers, or a fixed number."""
+        check_size(settings.rows, settings.virtual_workers, workers)
+        shares = settings.virtual_workers or workers
+        checks.check_together(checks.check_module(model), shares)
         if settings.sync_every is not None and workers == 1:
             raise ValueError(
                 f"sync_every={settings.sync_every} is for several workers, which share weights, and there is one. "
                 "Leave sync_every= out, or pass workers=2 or more."
             )
+
+    def size_check(self, settings: ModuleSettings) -> Callable[[int], None]:
+        """Check that each worker has a share, too."""
+        return partial(check_size, settings.rows, settings.virtual_workers)
 
     def work(self, call: FitCall, rows: FitRows, prepared: PreparedModule) -> FitWork:
         """Return what the workers do."""
@@ -112,6 +123,11 @@ class Modules(ModelKind):
                 schema=rows.data.schema,
             ),
         )
+
+    @property
+    def of_trial(self) -> tuple[str, ...]:
+        """Names of settings that ``build`` may return: trials have workers of a number that does not change."""
+        return tuple(name for name in super().of_trial if name != "virtual_workers")
 
     def framework(self, *, in_place: bool = False) -> TorchFitFramework:
         """Return that of torch."""

@@ -31,7 +31,7 @@ class ModuleRole(LoopRole):
         """Train; the first worker returns the outcome, all others None."""
         from dask_train.fitting.torch_module.worker import fit_module_synchronously
 
-        with refused(_OUTPUTS_ARE_GATHERED if session.size > 1 else None):
+        with refused(_OUTPUTS_ARE_GATHERED if session.size > 1 or self.task.num_shares else None):
             return fit_module_synchronously(self.task, session, shown)
 
 

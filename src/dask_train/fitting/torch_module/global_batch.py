@@ -48,7 +48,7 @@ class GlobalBatch:
         """
         if self._replicas is None:
             return Whole([tensor.detach() for tensor in tensors], slice(0, rows))
-        everyones, _ = self._met(tensors, rows, None)
+        everyones, _ = self._met([tensors], [rows], None)
         kinds = _kinds_of(tensors)
         first = int(everyones[: self._replicas.rank].sum())
         given = [np.ascontiguousarray(as_array(tensor)) for tensor in tensors]
@@ -66,23 +66,60 @@ class GlobalBatch:
         ValueError
             As of :meth:`of`.
         """
+        return self.sums_of_shares([tensors], [rows], [own])
+
+    def sums_of_shares(
+        self, tensors: Sequence[Sequence[torch.Tensor]], rows: Sequence[int], own: Sequence[Sequence[float]]
+    ) -> tuple[int, list[float]]:
+        """Return as :meth:`sums` does, where a worker has several shares, each with tensors and numbers of its own."""
         everyones, found = self._met(tensors, rows, own)
         return int(everyones.sum()), found.sum(0).tolist()
 
     def _met(
-        self, tensors: Sequence[torch.Tensor], rows: int, own: Sequence[float] | None
+        self,
+        tensors: Sequence[Sequence[torch.Tensor]],
+        rows: Sequence[int],
+        own: Sequence[Sequence[float]] | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of each worker, and its own two numbers."""
+        """Return the rows of each share, and its own two numbers."""
         assert self._replicas is not None
-        kinds = _kinds_of(tensors)
-        told = np.array([[rows, zlib.crc32(repr((kinds, own is None)).encode())]], np.int64)
-        everyones, found = self._replicas.gather("rows and kinds", [told, np.array([own or (0.0, 0.0)])])
+        kinds = list(map(_kinds_of, tensors))
+        digests = [zlib.crc32(repr((each, own is None)).encode()) for each in kinds]
+        told = np.array(list(zip(rows, digests, strict=True)), np.int64)
+        numbers = np.array(own or [(0.0, 0.0)] * len(rows))
+        everyones, found = self._replicas.gather("rows and kinds", [told, numbers])
         if (everyones[:, 1] != everyones[0, 1]).any():
             raise ValueError(
-                f"Outputs and targets of this worker's rows are {_listed(kinds)}, and those of another worker's are "
+                f"Outputs and targets of this worker's rows are {_listed(kinds[0])}, and those of another worker's are "
                 "others. Make the same of any rows, or pass workers=1."
             )
         return everyones[:, 0], found
+
+
+class SharesBatch(GlobalBatch):
+    """As :class:`GlobalBatch`, of workers with several shares: to the same bits for any number of workers."""
+
+    def joined(self, made: Sequence[Structure]) -> Structure:
+        """Return the outputs of several shares as those of one, without gradients.
+
+        Raises
+        ------
+        ValueError
+            They are of several kinds, or shapes of rows.
+        """
+        first, *others = ([one.detach() for one in each.tensors] for each in made)
+        for other in others:
+            if _kinds_of(other) != _kinds_of(first):
+                raise ValueError(
+                    f"The module makes {_listed(_kinds_of(first))} of one share of a batch, and "
+                    f"{_listed(_kinds_of(other))} of another. Make the same of any rows, or leave virtual_workers= out."
+                )
+        return Structure(made[0].filled([torch.cat(several) for several in zip(first, *others, strict=True)]), None)
+
+    def of(self, tensors: Sequence[torch.Tensor], rows: int) -> Whole:
+        """Return as :class:`GlobalBatch` does, in new memory of torch: products may depend on where numbers lie."""
+        whole = super().of(tensors, rows)
+        return Whole([tensor.clone() for tensor in whole.tensors], whole.own)
 
 
 class Structure:

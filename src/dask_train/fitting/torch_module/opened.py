@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
+from dask_train.fitting.torch_module.share_checks import check_device
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
 from dask_train.fitting.torch_module.values import set_state, state_of
 from dask_train.frameworks.torch.modules import device_of, unpickle_parts
@@ -29,6 +30,8 @@ class Opened:
         given: ModuleTraining = unpickle_parts(task.header["training"], task.arrays) if here is None else here.model
         self.module, self.loss = given.module, given.loss
         device = _device(session) if here is None else device_of(self.module)
+        if task.num_shares:
+            check_device(device)
         if here is None:
             self.module.to(device)
             if isinstance(self.loss, torch.nn.Module):

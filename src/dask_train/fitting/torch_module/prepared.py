@@ -87,6 +87,7 @@ class PreparedModule:
             configuration={
                 **checkpoints.configuration_of(self.training, self.optimizer, self.scheduler, columns),
                 **({} if settings.outer is None else {"outer": asdict(settings.outer)}),
+                "virtual_workers": settings.virtual_workers,
                 "frame": None if schema is None or of_run.get("checkpoint") is None else schema.to_json(),
             },
         )

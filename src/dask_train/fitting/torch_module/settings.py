@@ -56,6 +56,9 @@ class ModuleSettings(GradientSettings):
     outer_learning_rate, outer_momentum
         Of the outer optimizer that moves them, SGD with Nesterov's momentum. None: 0.7 and 0.9. With 1 and 0 the
         weights become their mean over the workers.
+    virtual_workers
+        Number of shares that each global batch is cut into, whatever the number of workers: the result has the same
+        bits for 1 to that many. None for one per worker.
     """
 
     loss: Callable[..., Any]
@@ -66,6 +69,7 @@ class ModuleSettings(GradientSettings):
     sync_every: int | None = positive_int(None)
     outer_learning_rate: float | None = checked_by(_check_outer_learning_rate, None)
     outer_momentum: float | None = fraction(None)
+    virtual_workers: int | None = positive_int(None)
 
     def __post_init__(self) -> None:
         """Check all fields, and what they mean together.
@@ -94,6 +98,11 @@ class ModuleSettings(GradientSettings):
             learning_rate=OUTER_LEARNING_RATE if rate is None else float(rate),
             momentum=OUTER_MOMENTUM if momentum is None else float(momentum),
         )
+
+    @property
+    def of_task(self) -> dict[str, Any]:
+        """Fields of the task that each role process is sent."""
+        return {**super().of_task, "num_shares": self.virtual_workers or 0}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

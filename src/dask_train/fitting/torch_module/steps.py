@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -112,7 +113,7 @@ class ModuleSteps:
         """
         rows = len(batch[0])
         x, y, weight = columns.pack([self._checked(array) for array in batch])
-        x, y = (_refilled_with(one, lambda column: taken(self._module, column)) for one in (x, y))
+        x, y = (refilled_with(one, lambda column: taken(self._module, column)) for one in (x, y))
         if isinstance(weight, torch.Tensor) and weight.is_floating_point():
             weight = weight.to(torch.promote_types(taken(self._module, weight[:0]).dtype, torch.float32))
         return ModuleBatch(x, _with_class_numbers(y), weight, rows)
@@ -153,7 +154,7 @@ class ModuleSteps:
         if (by_rows := self._by_rows(made, batch)) is not None:
             loss, done = self._added(by_rows, made, batch)
             if batch.rows:
-                _check_derived(loss)
+                check_derived(loss)
                 loss.backward()
             known(done)
             self._sums.sum([None] * len(self._trained))
@@ -161,7 +162,7 @@ class ModuleSteps:
             return done
         with torch.enable_grad():
             loss, done, inputs, own = self._together(made, batch)
-            _check_derived(loss)
+            check_derived(loss)
             found = torch.autograd.grad(loss, [*inputs.values(), *self._trained], allow_unused=True)
         by_outputs = dict(zip(inputs, found, strict=False))
         pairs = [
@@ -200,11 +201,15 @@ class ModuleSteps:
             outputs = called(self._module, batch.x)
         made = Structure(outputs, None)
         inputs = [one.detach().clone() for one in made.tensors]
-        floats = [one.requires_grad_(derives) for one in inputs if _is_derived(one)]
+        floats = [one.requires_grad_(derives) for one in inputs if is_derived(one)]
         loss = self._loss_of(batch)(made.filled(inputs), batch.y, batch.weight)
         if derives:
             torch.autograd.grad(loss, [*floats, *self._trained], allow_unused=True)
         return outputs
+
+    def in_first_worker(self) -> AbstractContextManager[None]:
+        """While it lasts, what is computed is computed in the first worker alone, such as metrics."""
+        return nullcontext()
 
     def _by_rows(self, made: Structure, batch: ModuleBatch) -> RowSums | None:
         """Return the loss where its parts of shares are enough to go by; the same on all workers."""
@@ -242,7 +247,7 @@ class ModuleSteps:
         outputs = whole.tensors[:count]
         inputs = {}
         if torch.is_grad_enabled():
-            inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if _is_derived(one)}
+            inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if is_derived(one)}
         y, weight = refilled((batch.y, batch.weight), whole.tensors[count:])
         rows = len(whole.tensors[0])
         loss = self._loss_of(batch)(made.filled(outputs), y, weight)
@@ -252,16 +257,20 @@ class ModuleSteps:
     def _made(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], *, training: bool) -> Structure:
         """Return what the module makes of a share, which may have no rows."""
         if training not in self._made_of:
-            with torch.no_grad(), left_as_it_was(self._module):  # once, as it copies all weights
-                if not self._made_of and batch.rows > 1:
-                    check_rows_apart(self._module, batch)
-                self._made_of[training] = self._tried(batch, some_row)
+            self._made_of[training] = self._looked_at(batch, some_row)
         if batch.rows:
             return Structure(called(self._module, batch.x), batch.rows)
         if training:
             self._run_along(some_row)
         known = self._made_of[training]
         return Structure(known.filled([tensor[:0] for tensor in known.tensors]), 0)
+
+    def _looked_at(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
+        """Try the module, before its first step of training or evaluation, as that copies all weights."""
+        with torch.no_grad(), left_as_it_was(self._module):
+            if not self._made_of and batch.rows > 1:
+                check_rows_apart(self._module, batch)
+            return self._tried(batch, some_row)
 
     def _run_along(self, some_row: Callable[[], ModuleBatch]) -> None:
         """Call the module on a row that counts for nothing, as others call it on theirs.
@@ -274,7 +283,7 @@ class ModuleSteps:
 
     def _repeated(self, x: Any, times: int) -> Any:
         places = torch.zeros(times, dtype=torch.long, device=self._device)
-        return _refilled_with(x, lambda one: one[places])
+        return refilled_with(x, lambda one: one[places])
 
     def _tried(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Return what the module makes of a row that is there twice, and three times.
@@ -300,7 +309,8 @@ class ModuleSteps:
         return column.to(self._device)
 
 
-def _is_derived(tensor: torch.Tensor) -> bool:
+def is_derived(tensor: torch.Tensor) -> bool:
+    """Return whether a loss may be derived by a tensor."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
@@ -308,7 +318,14 @@ def _reals(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _check_derived(loss: torch.Tensor) -> None:
+def check_derived(loss: torch.Tensor) -> None:
+    """Check that a loss can be derived.
+
+    Raises
+    ------
+    ValueError
+        It can't.
+    """
     if not loss.requires_grad:
         raise ValueError("The loss does not depend on the module's outputs, or nothing of the module can be trained.")
 
@@ -327,7 +344,7 @@ def check_rows_apart(module: torch.nn.Module, batch: ModuleBatch) -> None:
     half = batch.rows // 2
 
     def made_of(rows: int) -> list[torch.Tensor]:
-        first = _refilled_with(batch.x, lambda one: one[:rows].clone())  # a module may change its inputs in place
+        first = refilled_with(batch.x, lambda one: one[:rows].clone())  # a module may change its inputs in place
         return Structure(called(module, first), None).tensors
 
     with torch.no_grad(), modes_kept(module):
@@ -352,7 +369,7 @@ def _with_class_numbers(y: Any) -> Any:
         is_integer = not (one.is_floating_point() or one.is_complex() or one.dtype == torch.bool)
         return one.long() if is_integer else one
 
-    return None if y is None else _refilled_with(y, taken)
+    return None if y is None else refilled_with(y, taken)
 
 
 def _detached(outputs: Any) -> Any:
@@ -363,15 +380,15 @@ def _detached(outputs: Any) -> Any:
 def refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """Return a structure of tuples, lists and dicts with these tensors; None stays."""
     left = iter(tensors)
-    return _refilled_with(structure, lambda _: next(left))
+    return refilled_with(structure, lambda _: next(left))
 
 
-def _refilled_with(structure: Any, value_of: Callable[[Any], Any]) -> Any:
+def refilled_with(structure: Any, value_of: Callable[[Any], Any]) -> Any:
     """Return a structure of tuples, lists and dicts with other values; None stays."""
     if structure is None:
         return None
     if isinstance(structure, dict):
-        return {name: _refilled_with(below, value_of) for name, below in structure.items()}
+        return {name: refilled_with(below, value_of) for name, below in structure.items()}
     if isinstance(structure, tuple | list):
-        return type(structure)(_refilled_with(below, value_of) for below in structure)
+        return type(structure)(refilled_with(below, value_of) for below in structure)
     return value_of(structure)

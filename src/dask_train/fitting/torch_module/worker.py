@@ -14,6 +14,8 @@ from dask_train.fitting.torch_module.in_place import left_as_after_a_run
 from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
 from dask_train.fitting.torch_module.opened import Opened
+from dask_train.fitting.torch_module.share_steps import ShareSteps
+from dask_train.fitting.torch_module.shares import ModuleShares, computing_alike
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.values import opened, plain
@@ -53,6 +55,8 @@ def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | 
     """Train; what it has come to in the first worker, None in the others. The loop is ``shown`` before it begins."""
     with ExitStack() as stack:
         replicas = stack.enter_context(process_group(task, session))
+        if task.num_shares:
+            stack.enter_context(computing_alike(replicas))
         if task.in_place is not None:
             stack.enter_context(left_as_after_a_run(task.in_place.model))
         worker = ModuleWorker(task, session, replicas)
@@ -100,7 +104,8 @@ class Pass:
         for _ in range(num_batches):
             done = self._steps.evaluate(self._steps.packed(self._columns, next(batches)), some_row)
             if self._leads:
-                self.metrics.update(done.loss, done.outputs, done.y, done.rows)
+                with self._steps.in_first_worker():
+                    self.metrics.update(done.loss, done.outputs, done.y, done.rows)
 
 
 class ModuleWorker:
@@ -117,19 +122,17 @@ class ModuleWorker:
         self._task, self._session, self._replicas, self._data = task, session, replicas, session._data
         self._own = Opened(task, session)
         self._module, self._metrics = self._own.module, self._own.metrics
-        seed_rank(task.random, session.rank)
-        looks = self._metrics.look_at_rows
-        rounds = task.wire is not None
-        self._steps = ModuleSteps(
-            self._module, self._own.loss, replicas, tells_outputs=looks, rounds=rounds, trains=task.outer is None
-        )
         tell_of_wire(task.wire, session, replicas, "Gradients" if task.outer is None else "Differences of weights")
+        made = self._made_for_shares() if task.num_shares else self._made_for_rank()
+        self._buffers: ModuleBuffers | ModuleShares = made[0]
+        self._steps: ModuleSteps = made[1]
         self._outer: OuterSteps | None = None
         self._has_moved = False  # whether weights were moved by the outer optimizer
         if task.outer is not None:
+            looks = self._metrics.look_at_rows
             self._local = LocalSteps(self._module, self._own.loss, replicas, tells_outputs=looks)
-            self._outer = OuterSteps(self._module, replicas, task.outer, rounds=rounds)
-        self._agreement, self._buffers = GroupAgreement(replicas), ModuleBuffers(self._module, replicas)
+            self._outer = OuterSteps(self._module, replicas, task.outer, rounds=task.wire is not None)
+        self._agreement = GroupAgreement(replicas)
         self.loop = TrainingLoop(task, session, self._agreement, check=self._check_same)
         same = Named.same_on_all(self._module)
         self._guard = Guard(same, replicas, Named.value_of, Named.assign, ADVICE)
@@ -138,10 +141,40 @@ class ModuleWorker:
         if task.outer is not None and self.loop.leads:
             session.notice(STEPS_ALONE.format(every=task.outer.every, workers=replicas.size))
 
+    def _made_for_rank(self) -> tuple[ModuleBuffers, ModuleSteps]:
+        """Return what is this worker's own, and its steps, where each worker has one share of a batch."""
+        task = self._task
+        seed_rank(task.random, self._session.rank)
+        steps = ModuleSteps(
+            self._module,
+            self._own.loss,
+            self._replicas,
+            tells_outputs=self._metrics.look_at_rows,
+            rounds=task.wire is not None,
+            trains=task.outer is None,
+        )
+        return ModuleBuffers(self._module, self._replicas), steps
+
+    def _made_for_shares(self) -> tuple[ModuleShares, ShareSteps]:
+        """Return what is the own of this worker's shares, and its steps, where the number of shares is fixed."""
+        task, replicas, session = self._task, self._replicas, self._session
+        assert task.random is not None
+        session._cut_into(task.num_shares)
+        shares = ModuleShares(self._module, replicas, task.num_shares, task.random)
+        steps = ShareSteps(
+            self._module,
+            self._own.loss,
+            replicas,
+            tells_outputs=self._metrics.look_at_rows,
+            shares=shares,
+            global_rows=lambda: session.global_rows,
+        )
+        return shares, steps
+
     def fit(self) -> Outcome | None:
         """Train to the end."""
         loop, own = self.loop, self._own
-        state = RankState().own("buffers", self._buffers.own, self._buffers.set_own, may_begin_anew=True)
+        state = RankState()
         state.shared("training", self._state, lambda state: own.restore(opened(state)))
         if (outer := self._outer) is not None:
             state.shared("outer", lambda: plain(outer.state()), lambda state: self._restore_outer(opened(state)))
@@ -152,7 +185,7 @@ class ModuleWorker:
                 may_begin_anew=True,
             )
         state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True, led=True)
-        loop.on_resize(self._buffers.average, loop.deal_again)
+        self._buffers.keep(state, loop)
         loop.keep(state)
         for epoch in loop.epochs():
             if loop.position.batch == 0:
@@ -167,7 +200,7 @@ class ModuleWorker:
             if loop.stopped:
                 loop.epoch_done(**self._results())
                 break
-            self._guard.look(loop.position.steps)
+            self._look()
             logs = {**self._results(), **self._validated(epoch)}
             own.schedule(epoch, self._agreement.of_first(logs))
             loop.epoch_done(**logs)
@@ -228,7 +261,7 @@ class ModuleWorker:
     def _step(self, columns: Any) -> None:
         steps, meant, position = self._steps, self._task.columns, self.loop.position
         if self._outer is None and position.batch and position.steps == self.loop.start.steps + 1:
-            self._guard.look(position.steps)  # after the first step, as after each epoch
+            self._look()  # after the first step, as after each epoch
 
         def some_row() -> ModuleBatch:
             return steps.packed(meant, self._data.some_row())
@@ -238,14 +271,27 @@ class ModuleWorker:
         else:
             self._local.train(steps.packed(meant, columns), some_row, self._own.step)
 
+    def _look(self) -> None:
+        """Look whether all workers, and all shares, have the same."""
+        self._guard.look(self.loop.position.steps)
+        self._buffers.check_alike(ADVICE)
+
     def _count(self, done: Done) -> None:
         """Count what the step in hand has come to, and mirror what is this worker's own then."""
         if self.loop.leads:
-            self._metrics.update(done.loss, done.outputs, done.y, done.rows)
+            with self._steps.in_first_worker():
+                self._metrics.update(done.loss, done.outputs, done.y, done.rows)
         self.loop.mirror_step()
 
     def _results(self) -> dict[str, Any]:
-        return self._metrics.results() if self.loop.leads else {}
+        return self._told(self._metrics)
+
+    def _told(self, metrics: ModuleMetrics) -> dict[str, Any]:
+        """Return what metrics say; in the first worker."""
+        if not self.loop.leads:
+            return {}
+        with self._steps.in_first_worker():
+            return metrics.results()
 
     def _validated(self, epoch: int) -> dict[str, Any]:
         """Return what metrics say of the validation data, where it is due."""
@@ -260,5 +306,4 @@ class ModuleWorker:
         self._module.eval()
         with closing(turn):
             passing.through(turn, data, min(num_batches, self._task.validation_steps or num_batches))
-        found = passing.metrics.results() if self.loop.leads else {}
-        return {f"val_{name}": value for name, value in found.items()}
+        return {f"val_{name}": value for name, value in self._told(passing.metrics).items()}

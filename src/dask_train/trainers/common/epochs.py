@@ -88,7 +88,7 @@ class Epochs:
             start=divmod(position, self.batches_of_data),
         )
 
-    def taken(self, first: int, stop: int, batch_size: int, size: int = 0) -> list[BatchRange]:
+    def taken(self, first: int, stop: int, task: LoopTask, size: int = 0) -> list[BatchRange]:
         """Return batch ranges from one position to another (excluded), as the ledger counts, of ``size`` ranks."""
         found = []
         while first < stop:
@@ -99,11 +99,12 @@ class Epochs:
                     dataset=0,
                     turn=0,
                     epoch=epoch,
-                    batch_size=batch_size,
+                    batch_size=task.batch_size,
                     first=batch,
                     taken=some,
                     done=some,
                     size=size,
+                    shares=task.num_shares,
                 )
             )
             first += some

@@ -253,7 +253,7 @@ class TrainingLoop(SyncedLoop):
         begun = self._sizes or [(self._agreement.size, self._place_of(self.start))]
         found: dict[int, list[BatchRange]] = {}
         for (size, first), (_, stop) in itertools.pairwise([*begun, (0, self._place)]):
-            taken = self._epochs.taken(first, stop, self._task.batch_size, size)
+            taken = self._epochs.taken(first, stop, self._task, size)
             for rank in range(size):
                 found.setdefault(rank, []).extend(taken)
         return found

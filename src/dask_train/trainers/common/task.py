@@ -23,6 +23,8 @@ class LoopTask:
     ----------
     epochs, initial_epoch, batch_size, steps_per_epoch, shuffle, seed
         As in :func:`dask_train.fit`.
+    num_shares
+        Number of shares that each global batch is cut into, of which each rank has some; 0 for one per rank.
     checkpoint
         When one is kept, and which is the best; None for no checkpoints.
     scored_elsewhere
@@ -49,6 +51,7 @@ class LoopTask:
     steps_per_epoch: int | None = None
     shuffle: Any = True
     seed: int = 0
+    num_shares: int = 0
     checkpoint: Checkpoint | None = None
     scored_elsewhere: bool = False
     stop_names: frozenset[str] = frozenset()

@@ -93,6 +93,12 @@ def bags(**settings):
     return torch.nn.Sequential(torch.nn.EmbeddingBag(9, 4, mode="sum", **settings), net())
 
 
+def compiled_in_place():
+    found = net()
+    found._compiled_call_impl = found.forward  # as found.compile() does, which imports a compiler
+    return found
+
+
 WORDS = np.ones((20, 2), np.int64)
 
 # Lazy: what is in them is not looked at.
@@ -148,9 +154,37 @@ REFUSED = [
         ValueError,
         "0 is a SyncBatchNorm.* Use BatchNorm, .* or",
     ),
-    ({"checkpoint": dt.Checkpoint("kept", best="accuracy")}, ValueError, "mode='min' or mode='max'"),
+    (
+        {"checkpoint": dt.Checkpoint("kept", best="skill"), "metrics": {"skill": lambda outputs, y: 0.0}},
+        ValueError,
+        "mode='min' or mode='max'",
+    ),
+    ({"checkpoint": dt.Checkpoint("kept", best="accuracy")}, ValueError, "known by 'accuracy', and the model's scores"),
     ({"stop": "val_loss < 1"}, ValueError, "stop looks at val_loss, which nothing computes"),
     ({"batch_size": 1}, ValueError, "batch_size=1 is the global batch"),
+    ({"virtual_workers": 0}, ValueError, "virtual_workers is 0; it is a whole number of at least 1"),
+    ({"virtual_workers": 1}, ValueError, "virtual_workers=1 is the number of shares of a batch, and 2 workers were"),
+    ({"virtual_workers": 4, "workers": (2, 8)}, ValueError, "and 8 workers were asked for"),
+    ({"virtual_workers": 4, "batch_size": 3}, ValueError, "batch_size=3 is the global batch, and 4 workers share it"),
+    ({"virtual_workers": 2, "streaming": True}, ValueError, "virtual_workers=2 is for rows that are kept in memory"),
+    ({"virtual_workers": 2, "wire": "bfloat16"}, ValueError, "=2 gives the same bits .* wire='bfloat16'"),
+    ({"virtual_workers": 2, "sync_every": 3}, ValueError, "virtual_workers=2 gives the same bits .* sync_every=3"),
+    ({"virtual_workers": 2, "gpus": 1}, ValueError, "virtual_workers=2 is for workers that compute on CPUs"),
+    (
+        {"virtual_workers": 2, "model": bags(sparse=True), "x": WORDS},
+        ValueError,
+        "virtual_workers= adds up dense gradients, and that of '0.weight' is sparse",
+    ),
+    (
+        {"virtual_workers": 2, "workers": 0, "model": torch.nn.Sequential(compiled_in_place())},
+        ValueError,
+        r"compiled with module.compile\(\), and with workers=0",
+    ),
+    (
+        {"virtual_workers": 2, "workers": 1, "model": torch.nn.Sequential(torch.nn.SyncBatchNorm(4), net())},
+        ValueError,
+        "0 is a SyncBatchNorm",
+    ),
 ]
 
 

@@ -1,0 +1,179 @@
+"""Steps of a module over global batches that are cut into a fixed number of shares, whatever the number of workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from dask_train.collectives import ProcessGroup
+from dask_train.fitting.torch_module.global_batch import SharesBatch, Structure
+from dask_train.fitting.torch_module.losses import check_weight
+from dask_train.fitting.torch_module.random_streams import RandomStreams
+from dask_train.fitting.torch_module.row_sums import RowSums
+from dask_train.fitting.torch_module.share_checks import check_keeps_nothing
+from dask_train.fitting.torch_module.share_gradients import ShareGradients
+from dask_train.fitting.torch_module.shares import ALL, FIRST, ModuleShares
+from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps, check_derived, refilled_with
+from dask_train.frameworks.torch.modules import called
+
+
+class ShareSteps(ModuleSteps):
+    """As :class:`ModuleSteps`, to the same bits for any number of workers.
+
+    Each worker runs the module on its shares one after the other, each with its own random numbers and buffers, and
+    adds up their gradients. What is computed of all rows is computed by each worker, on rows in the same order.
+
+    Parameters
+    ----------
+    module, loss, replicas, tells_outputs
+        As of :class:`ModuleSteps`.
+    shares
+        Those of this worker.
+    global_rows
+        Gives the number of rows of the global batch at hand.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        loss: Any,
+        replicas: ProcessGroup,
+        *,
+        tells_outputs: bool,
+        shares: ModuleShares,
+        global_rows: Callable[[], int],
+    ) -> None:
+        super().__init__(module, loss, None, tells_outputs=tells_outputs)
+        self._whole: SharesBatch = SharesBatch(replicas)
+        self._shares, self._global_rows = shares, global_rows
+        parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self._gradients = ShareGradients(parameters, replicas, shares.num_shares)
+
+    def train(
+        self,
+        batch: ModuleBatch,
+        some_row: Callable[[], ModuleBatch],
+        step: Callable[[], Any],
+        known: Callable[[Done], Any] = lambda _: None,
+    ) -> Done:
+        """Take a step of training; as of :class:`ModuleSteps`."""
+        parts = self._cut(batch)
+        self._gradients.begin()
+        made = self._of_shares(parts, some_row, training=True)
+        if (by_rows := self._by_rows(made[0], parts[0])) is not None:
+            losses, done = self._added_up(by_rows, made, parts)
+            for share, part, loss in zip(self._shares.mine, parts, losses, strict=True):
+                if part.rows:
+                    with self._shares.passing(share):
+                        check_derived(loss)
+                        loss.backward()
+                self._gradients.add(share)
+            found: Sequence[torch.Tensor | None] = [None] * len(self._trained)
+        else:
+            self._shares.draw(ALL)
+            with torch.enable_grad():
+                whole, done, inputs, own = self._together(self._whole.joined(made), batch)
+                check_derived(whole)
+                derived = torch.autograd.grad(whole, [*inputs.values(), *self._trained], allow_unused=True)
+            found = derived[len(inputs) :]
+            ours = {place: one[own] for place, one in zip(inputs, derived, strict=False) if one is not None}
+            self._go_back(made, parts, ours)
+        self._shares.draw(ALL)
+        known(done)
+        self._gradients.sum(found)
+        step()
+        return done
+
+    @torch.no_grad()
+    def evaluate(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Done:
+        """Take a step that trains nothing."""
+        parts = self._cut(batch)
+        made = self._of_shares(parts, some_row, training=False)
+        self._shares.draw(ALL)
+        if (by_rows := self._by_rows(made[0], parts[0])) is not None:
+            return self._added_up(by_rows, made, parts)[1]
+        return self._together(self._whole.joined(made), batch)[1]
+
+    @contextmanager
+    def in_first_worker(self) -> Iterator[None]:
+        """While it lasts, random numbers are those of what the first worker alone computes."""
+        self._shares.draw(FIRST)
+        try:
+            yield
+        finally:
+            self._shares.draw(ALL)
+
+    def _cut(self, batch: ModuleBatch) -> list[ModuleBatch]:
+        """Return the shares of this worker, in new memory of torch: products may depend on where numbers lie."""
+        rows, shares = self._global_rows(), self._shares
+        edges = [share * rows // shares.num_shares for share in (*shares.mine, shares.mine.stop)]
+        assert edges[-1] - edges[0] == batch.rows
+
+        def part(value: Any, start: int, stop: int) -> Any:
+            return refilled_with(value, lambda one: one[start - edges[0] : stop - edges[0]].clone())
+
+        return [
+            ModuleBatch(
+                part(batch.x, start, stop), part(batch.y, start, stop), part(batch.weight, start, stop), stop - start
+            )
+            for start, stop in pairwise(edges)
+        ]
+
+    def _of_shares(
+        self, parts: Sequence[ModuleBatch], some_row: Callable[[], ModuleBatch], *, training: bool
+    ) -> list[Structure]:
+        found = []
+        for share, part in zip(self._shares.mine, parts, strict=True):
+            with self._shares.passing(share):
+                found.append(self._made(part, some_row, training=training))
+        return found
+
+    def _looked_at(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
+        """Try the module; how often that is done depends on the number of workers, and so it must leave no trace."""
+        kept = RandomStreams.taken().copied()
+        try:
+            if not self._made_of:
+                x = self._repeated((batch if batch.rows else some_row()).x, 2)
+                check_keeps_nothing(self._module, lambda: called(self._module, x))
+            return super()._looked_at(batch, some_row)
+        finally:
+            kept.set()
+
+    def _added_up(
+        self, by_rows: RowSums, made: Sequence[Structure], parts: Sequence[ModuleBatch]
+    ) -> tuple[list[torch.Tensor], Done]:
+        """Return what each share of this worker adds to the loss of all rows; and what there is to tell."""
+        found, own, tensors = [], [], []
+        for each, part in zip(made, parts, strict=True):
+            (outputs,) = each.tensors
+            values, weight = by_rows.parts(outputs, part.y, part.weight)
+            found.append(values)
+            own.append((float(values.detach().double().sum()), weight))
+            tensors.append([outputs, part.y])
+        rows, (total, weighs) = self._whole.sums_of_shares(tensors, [part.rows for part in parts], own)
+        if not by_rows.divides:
+            return [values.sum() for values in found], Done(total, None, None, rows)
+        if parts[0].weight is not None:
+            check_weight(weighs)
+        told = total / weighs if weighs else math.nan
+        return [(values / weighs).sum() for values in found], Done(told, None, None, rows)
+
+    def _go_back(self, made: Sequence[Structure], parts: Sequence[ModuleBatch], ours: dict[int, torch.Tensor]) -> None:
+        """Derive each share's outputs by the parameters, given the derivatives of the loss by all of them."""
+        first = 0
+        for share, each, part in zip(self._shares.mine, made, parts, strict=True):
+            rows = slice(first, first := first + part.rows)
+            pairs = [
+                (tensor, ours[place][rows].clone())
+                for place, tensor in enumerate(each.tensors)
+                if place in ours and tensor.requires_grad and part.rows
+            ]
+            if pairs:
+                with self._shares.passing(share):
+                    torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
+            self._gradients.add(share)
