@@ -63,8 +63,8 @@ def array_source(what: str, form: PartitionForm) -> Source:
         There are no rows, their counts differ, or they can't be numbers.
     """
     plan, values = make_plan(what, form), form["values"]
-    found = [_array(what, one, values) for one in plan["reads"]]
-    arrays = tuple(_dask_array(what, value) for value in found)
+    raw_arrays = [_array(what, one, values) for one in plan["reads"]]
+    arrays = tuple(_dask_array(what, value) for value in raw_arrays)
     as_arrays: list[Any] = [{"piece": number, "columns": None, "matrix": None} for number in range(len(arrays))]
     counts = [array.shape[0] for array in arrays]
     known = [int(count) for count in counts if not np.isnan(count)]

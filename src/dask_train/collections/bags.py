@@ -123,17 +123,17 @@ def _like(what: str, one: Read, first: Any) -> Column:
 
 
 def _arrays(plan: Mapping[str, Any], like: Sequence[tuple[str, tuple[int, ...]]], number: int, frame: Any) -> Any:
-    found = part(list, plan, number, frame)
+    arrays = part(list, plan, number, frame)
     if not len(frame):
         return [np.empty((0, *row_shape), dtype) for dtype, row_shape in like]
-    for array, one, (dtype, row_shape) in zip(found, plan["reads"], like, strict=True):
+    for array, one, (dtype, row_shape) in zip(arrays, plan["reads"], like, strict=True):
         if (array.dtype.str, array.shape[1:]) != (dtype, row_shape):
             raise ValueError(
                 f"Rows of {one['columns'][0]['name']!r} in partition {number} of {plan['what']}, a bag, are "
                 f"{array.dtype} {array.shape[1:]}, and the first row is {np.dtype(dtype)} {row_shape}. Give all rows "
                 "one dtype and shape."
             )
-    return found
+    return arrays
 
 
 def is_bag(data: object) -> bool:
@@ -149,9 +149,9 @@ def _first(what: str, rows: Any) -> Any:
 def _names(what: str, rows: Any) -> list[str]:
     first = next(iter(rows), None)
     if not isinstance(first, Mapping):
-        told = "has no row" if first is None else f"holds a {type(first).__name__}"
+        problem = "has no row" if first is None else f"holds a {type(first).__name__}"
         raise ValueError(
-            f"The first partition of {what}, a bag, {told}; rows are dicts of columns by name. Make dicts with "
+            f"The first partition of {what}, a bag, {problem}; rows are dicts of columns by name. Make dicts with "
             "bag.map(...), and leave no empty partition in front: bag.repartition(...)."
         )
     return list(first)
@@ -208,15 +208,15 @@ def _column(what: str, number: int, name: str, values: list[Any]) -> Any:
         )
     if are_texts != {True}:
         try:
-            found = np.array(values)
+            array = np.array(values)
         except ValueError as error:
             raise ValueError(
                 f"Values of {name!r} in partition {number} of {what}, a bag, have several shapes. Give all rows one "
                 "shape."
             ) from error
-        if found.ndim == 1:
-            return found
-        values = list(found)
+        if array.ndim == 1:
+            return array
+        values = list(array)
     objects = np.empty(len(values), object)
     for at, value in enumerate(values):
         objects[at] = value

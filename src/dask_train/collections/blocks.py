@@ -208,12 +208,12 @@ def arrays_by_block(
         A Dask array ``(num_rows, *row_shape)`` for each output, with the chunks of rows of the first array.
     """
     axes = iter(range(1, 1000))
-    given = [part for array in arrays for part in (array, (_ROWS, *(next(axes) for _ in array.shape[1:])))]
+    arguments = [part for array in arrays for part in (array, (_ROWS, *(next(axes) for _ in array.shape[1:])))]
     settings: dict[str, Any] = {"align_arrays": False, "concatenate": None}
     if len(outputs) == 1:
-        return [_blockwise(task, [model, None, *given], outputs[0], name, axes, settings)]
+        return [_blockwise(task, [model, None, *arguments], outputs[0], name, axes, settings)]
     together = da.blockwise(
-        task, (_ROWS,), model, None, *given, name=name, dtype=object, meta=np.empty(0, object), **settings
+        task, (_ROWS,), model, None, *arguments, name=name, dtype=object, meta=np.empty(0, object), **settings
     )
     return [
         _blockwise(choose, [number, None, together, (_ROWS,)], output, f"{name}-{number}", axes, settings)

@@ -41,6 +41,6 @@ def _told(value: Any) -> Any:
         return value
     known = parameters_of(value)
     names = [*known, *[""] * (len(value.operands) - len(known))]
-    told = [_told(operand) for name, operand in zip(names, value.operands, strict=True) if name not in _FILLED_IN]
+    operands = [_told(operand) for name, operand in zip(names, value.operands, strict=True) if name not in _FILLED_IN]
     # Asked of the class, since a frame's expression answers with a column of that name.
-    return [type(value).__name__, value.checksum if hasattr(type(value), "checksum") else None, told]
+    return [type(value).__name__, value.checksum if hasattr(type(value), "checksum") else None, operands]

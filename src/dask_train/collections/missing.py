@@ -43,8 +43,8 @@ def as_array(column: Any) -> np.ndarray:
     """Values of a column of pandas in which none is missing: of nullable numbers exact, in NumPy's own dtype."""
     dtype = column.dtype
     is_nullable = not isinstance(dtype, np.dtype) and hasattr(dtype, "numpy_dtype") and dtype.kind in "biuf"
-    found: np.ndarray = column.to_numpy(dtype.numpy_dtype) if is_nullable else column.to_numpy()
-    return found
+    values: np.ndarray = column.to_numpy(dtype.numpy_dtype) if is_nullable else column.to_numpy()
+    return values
 
 
 def _is_missing(value: Any) -> bool:
@@ -65,10 +65,10 @@ def with_nan_text(frame: Any) -> Any:
     made = {name: _with_nan(frame[name]) for name, dtype in frame.dtypes.items() if _has_na(dtype)}
     if not made:
         return frame
-    found = frame.copy(deep=False)
+    changed = frame.copy(deep=False)
     for name, column in made.items():
-        found[name] = column
-    return found
+        changed[name] = column
+    return changed
 
 
 def _has_na(dtype: Any) -> bool:

@@ -71,21 +71,21 @@ class Apart:
     def _after(self, keys: Iterable[Hashable]) -> set[Hashable]:
         """Find some tasks, and all that depend on them."""
         dependents = reverse_dict({key: node.dependencies for key, node in self._graph.items()})
-        found, left = set[Hashable](), list(keys)
+        reached, left = set[Hashable](), list(keys)
         while left:
             key = left.pop()
-            if key not in found:
-                found.add(key)
+            if key not in reached:
+                reached.add(key)
                 left += dependents.get(key, ())
-        return found
+        return reached
 
 
 def apart(values: Sequence[Delayed]) -> Apart | None:
     """Find the rows that the graph of delayed values holds; None if they are few, or there are none."""
     graphs = [value.__dask_graph__() for value in values]
     # Only layers that are written out as dicts hold any; several graphs may have the same ones.
-    found = {id(mapping): mapping for graph in graphs for mapping in _written_out(graph)}
-    if not any(_holds_rows(node) for mapping in found.values() for node in mapping.values()):
+    layers = {id(mapping): mapping for graph in graphs for mapping in _written_out(graph)}
+    if not any(_holds_rows(node) for mapping in layers.values() for node in mapping.values()):
         return None
     whole: dict[Hashable, Any] = convert_legacy_graph(HighLevelGraph.merge(*graphs).to_dict())
     nodes = {key: node if isinstance(node, GraphNode) else DataNode(key, node) for key, node in whole.items()}
@@ -105,12 +105,12 @@ def _together(graph: Mapping[Hashable, GraphNode], keys: set[Hashable]) -> dict[
         for key, node in graph.items()
         if isinstance(node, DataNode) and key not in keys and len(dependents[key]) == 1 and _holds_rows(node)
     }
-    found = {}
+    fused = {}
     for key, node in graph.items():
         if key not in alone:
             its = [graph[need] for need in node.dependencies if need in alone]
-            found[key] = GraphNode.fuse(node, *its) if its else node
-    return found
+            fused[key] = GraphNode.fuse(node, *its) if its else node
+    return fused
 
 
 def opened_task(pickled: bytes, needs: Sequence[Hashable], given: Sequence[Any], rows: Callable[[int], Any]) -> Any:

@@ -49,9 +49,9 @@ def decoded_rows(segment: Any, number: int, column: Column) -> np.ndarray:
     decoder, stored = column.decoder, view(segment, number)
     assert decoder is not None
     assert not decoder.is_random, "a block has no place in the order of rows, which random numbers depend on"
-    found = column.in_batch.empty(len(stored))
-    decoder.opened().write(found, stored, np.random.default_rng)
-    return found
+    rows = column.in_batch.empty(len(stored))
+    decoder.opened().write(rows, stored, np.random.default_rng)
+    return rows
 
 
 def arrays_of(
@@ -108,11 +108,11 @@ def origin_of(array: Any) -> SharedOrigin | None:
     if blocks is None or own is None:
         return None
     num_columns = int(own.removeprefix(f"{_PREFIX}-segments-").partition("-")[0])
-    found = SharedOrigin(segments={}, number=-1, num_columns=num_columns)
+    origin = SharedOrigin(segments={}, number=-1, num_columns=num_columns)
     for block in range(array.numblocks[0]):
         task = blocks.get((array.name, block, *rest))
         if not isinstance(task, tuple) or len(task) not in (3, 4) or task[1] not in layers[own]:
             return None
-        found.segments[task[1]] = layers[own][task[1]]
-        found = replace(found, number=task[2], decoded=task[3] if len(task) == 4 else None)
-    return found
+        origin.segments[task[1]] = layers[own][task[1]]
+        origin = replace(origin, number=task[2], decoded=task[3] if len(task) == 4 else None)
+    return origin

@@ -33,12 +33,12 @@ def as_numpy(what: str, value: Any) -> Any:
         value = value.detach().cpu()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
         raise TypeError(f"{what} has a {type(value).__name__} that is no array ({error}). Make one of it.") from error
-    if found.shape != tuple(value.shape):
+    if array.shape != tuple(value.shape):
         raise TypeError(f"{what} has a {type(value).__name__}, which is no array. Make one of it, such as to_tensor().")
-    return _in_numpys_own(found)
+    return _in_numpys_own(array)
 
 
 def _in_numpys_own(value: Any) -> Any:

@@ -97,8 +97,8 @@ def travels_by_value(found: Any) -> bool:
     return made_by_keras and not _takes_what_configs_have(cls)
 
 
-def _compiles_as_keras(found: Any) -> bool:
-    return not isinstance(found, keras.Model) or type(found).compile is keras.Model.compile
+def _compiles_as_keras(instance: Any) -> bool:
+    return not isinstance(instance, keras.Model) or type(instance).compile is keras.Model.compile
 
 
 def _tells_itself(cls: type) -> bool:
@@ -127,14 +127,14 @@ def _takes_what_configs_have(cls: type) -> bool:
     return takes_any or {"name", "trainable", "dtype"} <= parameters.keys()
 
 
-def _better_by_config(found: Any, sendable: Callable[[Any], bool]) -> bool:
+def _better_by_config(instance: Any, sendable: Callable[[Any], bool]) -> bool:
     """Whether an attribute can't be sent, but what the layer was called with is known, so that it can be made anew."""
-    if not isinstance(found, keras.layers.Layer) or not _takes_what_configs_have(type(found)):
+    if not isinstance(instance, keras.layers.Layer) or not _takes_what_configs_have(type(instance)):
         return False
-    if not has_init_arguments(found) and not isinstance(found, (Functional, keras.Sequential)):
+    if not has_init_arguments(instance) and not isinstance(instance, (Functional, keras.Sequential)):
         return False
-    own = {id(variable) for variable in _own_variables(found)}
-    return not all(sendable(value) for value in _leaves(_own_attributes(found).values()) if id(value) not in own)
+    own = {id(variable) for variable in _own_variables(instance)}
+    return not all(sendable(value) for value in _leaves(_own_attributes(instance).values()) if id(value) not in own)
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
@@ -159,31 +159,34 @@ def _check_owners(model: Any, by_value: list[Any]) -> None:
                 raise MakingError(f"Layer {layer.name!r} shares {variable.path!r} and has no config to tie it by.")
 
 
-def _own_variables(found: Any) -> list[Any]:
+def _own_variables(instance: Any) -> list[Any]:
     """Variables that an object by value brings along: not those that its parent in Keras makes."""
-    if isinstance(found, keras.layers.Layer):
-        return [*own_trainable(found), *own_non_trainable(found)] if _is_plain(type(found)) else []
-    if isinstance(found, keras.metrics.Metric):
-        held = _own_attributes(found).values()
-        return [variable for variable in metric_variables(found) if any(_holds(each, variable) for each in held)]
+    if isinstance(instance, keras.layers.Layer):
+        return [*own_trainable(instance), *own_non_trainable(instance)] if _is_plain(type(instance)) else []
+    if isinstance(instance, keras.metrics.Metric):
+        held = _own_attributes(instance).values()
+        return [variable for variable in metric_variables(instance) if any(_holds(each, variable) for each in held)]
     return []
 
 
-def _describe(found: Any, keep: Keep) -> dict[str, Any]:
-    own = _own_variables(found)
+def _describe(instance: Any, keep: Keep) -> dict[str, Any]:
+    own = _own_variables(instance)
     places = {id(variable): place for place, variable in enumerate(own)}
-    is_layer = isinstance(found, keras.layers.Layer)
-    name = getattr(found, "name", type(found).__name__)
+    is_layer = isinstance(instance, keras.layers.Layer)
+    name = getattr(instance, "name", type(instance).__name__)
     attributes = {
         attribute: _encode(value, places, functools.partial(keep, where=f"{name}.{attribute}"))
-        for attribute, value in _own_attributes(found).items()
+        for attribute, value in _own_attributes(instance).items()
         if is_layer or places or not _holds(value, keras.Variable)
     }
-    created_trainable = {id(variable) for variable in own_trainable(found)} if is_layer else set()
+    created_trainable = {id(variable) for variable in own_trainable(instance)} if is_layer else set()
     return {
         KEY: {
-            "base": _config_of_base(found),
-            "layer": {"trainable": is_itself_trainable(found), "built": found.built if _is_plain(type(found)) else None}
+            "base": _config_of_base(instance),
+            "layer": {
+                "trainable": is_itself_trainable(instance),
+                "built": instance.built if _is_plain(type(instance)) else None,
+            }
             if is_layer
             else None,
             "variables": [_describe_variable(variable, id(variable) in created_trainable) for variable in own],
@@ -192,21 +195,21 @@ def _describe(found: Any, keep: Keep) -> dict[str, Any]:
     }
 
 
-def _config_of_base(found: Any) -> dict[str, Any]:
-    if _is_plain(type(found)):
-        return {"name": found.name, "dtype": found.dtype_policy}
+def _config_of_base(instance: Any) -> dict[str, Any]:
+    if _is_plain(type(instance)):
+        return {"name": instance.name, "dtype": instance.dtype_policy}
     try:
-        return dict(keras_base(type(found)).get_config(found))
+        return dict(keras_base(type(instance)).get_config(instance))
     except (AttributeError, NotImplementedError):  # a base without any, such as that of schedules
         return {}
 
 
-def _own_attributes(found: Any) -> dict[str, Any]:
-    known = names_of_keras(keras_base(type(found))) | _SET_FROM_OUTSIDE
+def _own_attributes(instance: Any) -> dict[str, Any]:
+    known = names_of_keras(keras_base(type(instance))) | _SET_FROM_OUTSIDE
     # On the torch backend a layer is a torch module, which keeps its inner modules in a dict of their own.
-    held = {**vars(found), **vars(found).get("_modules", {})}
+    held = {**vars(instance), **vars(instance).get("_modules", {})}
     own = {name: value for name, value in held.items() if not (name in known or name.startswith("_self_"))}
-    behaviour = _OWN_BEHAVIOUR if _is_plain(type(found)) else ()
+    behaviour = _OWN_BEHAVIOUR if _is_plain(type(instance)) else ()
     return own | {name: held[name] for name in behaviour if name in held}
 
 

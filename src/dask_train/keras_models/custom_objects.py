@@ -49,19 +49,19 @@ class CustomObjects:
         self._unregistered: list[FunctionType] = []
         self.instances: list[Any] = []
         self._model = model
-        for found in _walk(model):
-            if not isinstance(found, FunctionType):
-                self.instances.append(found)
-                _append_new(self._classes[_class_key(type(found))], type(found))
-            elif _is_keras(found.__module__) or keras.saving.get_registered_name(found) != found.__name__:
-                self._functions[keras.saving.get_registered_name(found)] = found
+        for value in _walk(model):
+            if not isinstance(value, FunctionType):
+                self.instances.append(value)
+                _append_new(self._classes[_class_key(type(value))], type(value))
+            elif _is_keras(value.__module__) or keras.saving.get_registered_name(value) != value.__name__:
+                self._functions[keras.saving.get_registered_name(value)] = value
             else:
-                self._unregistered.append(found)
+                self._unregistered.append(value)
 
     @property
     def code(self) -> list[Any]:
         """All classes and functions that the model consists of, those of Keras among them."""
-        classes = [cls for found in self._classes.values() for cls in found]
+        classes = [cls for namesakes in self._classes.values() for cls in namesakes]
         return [*classes, *self._functions.values(), *self._unregistered]
 
     @contextlib.contextmanager
@@ -151,9 +151,9 @@ class CustomObjects:
 
     def _take_class(self, config: dict[str, Any]) -> None:
         module, name = config.get("module") or "__main__", config["registered_name"] or config["class_name"]
-        found: list[Any] = list(self._classes.get((module, name), []))
+        classes: list[Any] = list(self._classes.get((module, name), []))
         config["registered_name"] = key = f"{_MARK}{module}.{name}"
-        self.objects[key] = _only("class", name, found or _look_up(module, config["class_name"]))
+        self.objects[key] = _only("class", name, classes or _look_up(module, config["class_name"]))
 
 
 # The attribute of a function that holds the one in whose place it was put for a while.
@@ -231,9 +231,9 @@ def _class_key(cls: type) -> tuple[str, str]:
     return cls.__module__, keras.saving.get_registered_name(cls)
 
 
-def _append_new(found: list[Any], value: Any) -> None:
-    if not any(value is other for other in found):
-        found.append(value)
+def _append_new(values: list[Any], value: Any) -> None:
+    if not any(value is other for other in values):
+        values.append(value)
 
 
 def _look_up(module: str, name: str) -> list[Any]:
@@ -242,12 +242,14 @@ def _look_up(module: str, name: str) -> list[Any]:
     return [] if value is None else [value]
 
 
-def _only(kind: str, name: str, found: list[Any]) -> Any:
-    if not found:
+def _only(kind: str, name: str, candidates: list[Any]) -> Any:
+    if not candidates:
         raise TypeError(
             f"The {kind} {name!r} was not found in the model. "
             "Keep it, or the object made of it, in an attribute of the layer that uses it."
         )
-    if len(found) > 1:
-        raise TypeError(f"The model uses {len(found)} different objects named {name!r}: {found}. Rename one of them.")
-    return found[0]
+    if len(candidates) > 1:
+        raise TypeError(
+            f"The model uses {len(candidates)} different objects named {name!r}: {candidates}. Rename one of them."
+        )
+    return candidates[0]

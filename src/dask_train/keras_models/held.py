@@ -55,14 +55,14 @@ def unknown_variables(model: Any) -> list[Any]:
 def unknown_places(model: Any) -> list[tuple[Place, Any]]:
     """As :func:`unknown_variables`, each with the first place that holds it; of a layer's, its number there as well."""
     known = {id(_native(variable)) for variable in model.variables}
-    found: dict[int, tuple[Place, Any]] = {}
+    placed: dict[int, tuple[Place, Any]] = {}
     for place, value in held(model, lambda value: _is_variable(value) or isinstance(value, keras.Layer)):
         own = enumerate(value.variables) if isinstance(value, keras.Layer) else [(None, value)]
         for number, variable in own:
             if id(_native(variable)) not in known and _has_numbers(variable):
                 where = place if number is None else [*place, number]
-                found.setdefault(id(_native(variable)), (where, variable))
-    return list(found.values())
+                placed.setdefault(id(_native(variable)), (where, variable))
+    return list(placed.values())
 
 
 def dtype_of(variable: Any) -> str:

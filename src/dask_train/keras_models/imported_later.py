@@ -58,10 +58,10 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        found = PathFinder.find_spec(fullname, path, target) if fullname in PARTS else None
-        if found is not None and found.loader is not None:
-            found.loader = _Later(found.loader)
-        return found
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in PARTS else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Later(spec.loader)
+        return spec
 
 
 @contextmanager

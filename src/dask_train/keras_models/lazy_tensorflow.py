@@ -30,6 +30,6 @@ def spare_tensorflow() -> None:
     and imports TensorFlow for that, which takes seconds of each process. There are none if it has not been imported.
     A Keras that looks in another way is left as it is.
     """
-    found = getattr(serialization_lib, "tf", None)
-    if found is not None and not isinstance(found, (ModuleType, _IfImported)):
-        serialization_lib.tf = _IfImported(found)
+    module = getattr(serialization_lib, "tf", None)
+    if module is not None and not isinstance(module, (ModuleType, _IfImported)):
+        serialization_lib.tf = _IfImported(module)

@@ -55,17 +55,17 @@ class Maker:
             name = f"{self._cls.__module__}.{self._cls.__qualname__}"
             raise MakingError(f"{name} can't be made: {describe(error)}") from error
 
-    def _rebuild(self, told: dict[str, Any]) -> Any:
-        made = self._as_its_base(told["base"])
-        variables = [_add_variable(made, variable) for variable in told["variables"]]
-        for name, entry in told["attributes"].items():
+    def _rebuild(self, description: dict[str, Any]) -> Any:
+        made = self._as_its_base(description["base"])
+        variables = [_add_variable(made, variable) for variable in description["variables"]]
+        for name, entry in description["attributes"].items():
             setattr(made, name, self._decode(entry, variables))
-        if told["layer"] is not None:
+        if description["layer"] is not None:
             # Past the setters, which would reach into inner layers: those bring their own.
-            made.__dict__["_trainable"] = told["layer"]["trainable"]
-            if told["layer"]["built"] is not None:
-                made.built = told["layer"]["built"]
-            for variable, entry in zip(variables, told["variables"], strict=True):
+            made.__dict__["_trainable"] = description["layer"]["trainable"]
+            if description["layer"]["built"] is not None:
+                made.built = description["layer"]["built"]
+            for variable, entry in zip(variables, description["variables"], strict=True):
                 variable.trainable = entry["trainable"]
         return made
 
@@ -105,21 +105,21 @@ def is_of_keras(cls: type) -> bool:
     return cls.__module__.partition(".")[0] == "keras"
 
 
-def _add_variable(owner: Any, told: dict[str, Any]) -> Any:
+def _add_variable(owner: Any, description: dict[str, Any]) -> Any:
     if isinstance(owner, keras.metrics.Metric):
         return owner.add_variable(
-            told["arguments"]["shape"],
+            description["arguments"]["shape"],
             "zeros",
-            dtype=told["arguments"]["dtype"],
-            aggregation=told["arguments"]["aggregation"],
-            name=told["arguments"]["name"],
+            dtype=description["arguments"]["dtype"],
+            aggregation=description["arguments"]["aggregation"],
+            name=description["arguments"]["name"],
         )
     return owner.add_weight(
-        **told["arguments"],
+        **description["arguments"],
         initializer="zeros",
-        trainable=told["created_trainable"],
-        regularizer=_from_keras(told["regularizer"]),
-        constraint=_from_keras(told["constraint"]),
+        trainable=description["created_trainable"],
+        regularizer=_from_keras(description["regularizer"]),
+        constraint=_from_keras(description["constraint"]),
     )
 
 

@@ -122,9 +122,9 @@ def save_layers(model: Any) -> tuple[list[list[str]], list[Array]]:
         arrays = [as_array(store.contents[path][key]) for path, key in keys]
         if files is not None:
             root = Path(files.working_dir)
-            found = sorted(path for path in root.rglob("*") if path.is_file())
-            keys += [[str(path.relative_to(root))] for path in found]
-            arrays += [np.frombuffer(path.read_bytes(), np.uint8) for path in found]
+            paths = sorted(path for path in root.rglob("*") if path.is_file())
+            keys += [[str(path.relative_to(root))] for path in paths]
+            arrays += [np.frombuffer(path.read_bytes(), np.uint8) for path in paths]
     return keys, arrays
 
 
@@ -174,19 +174,19 @@ def save_unknown(model: Any) -> tuple[list[dict[str, Any]], list[Array]]:
     arrays
         Their values, see :func:`as_array` for copies.
     """
-    found = unknown_places(model)
-    described = [{"place": place, "name": str(getattr(one, "path", one.name))} for place, one in found]
-    return described, [as_array(variable) for _, variable in found]
+    placed = unknown_places(model)
+    described = [{"place": place, "name": str(getattr(one, "path", one.name))} for place, one in placed]
+    return described, [as_array(variable) for _, variable in placed]
 
 
 def load_unknown(model: Any, described: list[dict[str, Any]], arrays: list[Array]) -> list[str]:
     """Assign what :func:`save_unknown` has returned, one copy per array; return names without a variable here."""
     places = {tuple(place): variable for place, variable in unknown_places(model)}
     missing = []
-    for told, array in zip(described, arrays, strict=True):
-        variable = places.get(tuple(told["place"]))
+    for entry, array in zip(described, arrays, strict=True):
+        variable = places.get(tuple(entry["place"]))
         if variable is None or tuple(variable.shape) != array.shape:
-            missing.append(told["name"])
+            missing.append(entry["name"])
         else:
             variable.assign(array)
     return missing
@@ -246,10 +246,10 @@ def has_lost_what_it_trained(model: Any) -> bool:
 
 def held_optimizers(model: Any) -> list[tuple[Any, list[list[Any]]]]:
     """Every optimizer that a layer of the model holds, with all places: layer number, attribute, keys below it."""
-    found: dict[int, tuple[Any, list[list[Any]]]] = {}
+    optimizers: dict[int, tuple[Any, list[list[Any]]]] = {}
     for place, optimizer in held(model, lambda value: isinstance(value, keras.optimizers.Optimizer)):
-        found.setdefault(id(optimizer), (optimizer, []))[1].append(place)
-    return list(found.values())
+        optimizers.setdefault(id(optimizer), (optimizer, []))[1].append(place)
+    return list(optimizers.values())
 
 
 def optimizer_variables(model: Any) -> list[Any]:
@@ -274,37 +274,39 @@ def load_optimizers(
     """
     waiting, variables, layers = iter(arrays), model.variables, list(flatten_layers(model))
     by_place = {tuple(place): optimizer for optimizer, places in held_optimizers(model) for place in places}
-    for told in described:
-        own = list(itertools.islice(waiting, len(told["variables"])))
-        places = [place for place in told["places"] if tuple(place) in by_place]
+    for description in described:
+        own = list(itertools.islice(waiting, len(description["variables"])))
+        places = [place for place in description["places"] if tuple(place) in by_place]
         if not places:
             if uncompiled:
                 continue
-            number, *keys = told["places"][0]
+            number, *keys = description["places"][0]
             holder = layers[number].name if number < len(layers) else f"layer {number}"
             raise ValueError(
-                f"Optimizer {told.get('class', '')} was held in {'.'.join(map(str, keys))!r} of {holder!r}, where "
-                "there is none now: its state would be lost. Set it in __init__ or compile(), or take it from what "
-                "get_config() tells; or drop it before the model is sent."
+                f"Optimizer {description.get('class', '')} was held in {'.'.join(map(str, keys))!r} of {holder!r}, "
+                "where there is none now: its state would be lost. Set it in __init__ or compile(), or take it from "
+                "what get_config() tells; or drop it before the model is sent."
             )
         optimizer = by_place[tuple(places[0])]
-        if type(optimizer).__name__ != told.get("class", type(optimizer).__name__):
-            raise ValueError(f"Optimizer {optimizer.name!r} is {type(optimizer).__name__}, and was {told['class']}.")
+        if type(optimizer).__name__ != description.get("class", type(optimizer).__name__):
+            raise ValueError(
+                f"Optimizer {optimizer.name!r} is {type(optimizer).__name__}, and was {description['class']}."
+            )
         for place in places[1:]:
             put(layers, place, optimizer)
-        if told["spared"]:
-            innermost(optimizer).exclude_from_weight_decay(var_list=[variables[at] for at in told["spared"]])
-        if told["built"] and not optimizer.built:
-            optimizer.build([variables[at] for at in told["on"]])
+        if description["spared"]:
+            innermost(optimizer).exclude_from_weight_decay(var_list=[variables[at] for at in description["spared"]])
+        if description["built"] and not optimizer.built:
+            optimizer.build([variables[at] for at in description["on"]])
         what = f"optimizer {optimizer.name!r}"
         assign(optimizer.variables, own, what)
-        for variable, entry in zip(optimizer.variables, told["variables"], strict=True):
+        for variable, entry in zip(optimizer.variables, description["variables"], strict=True):
             dtype = _described(variable)["dtype"]
             if dtype != entry["dtype"] and not ("int" in dtype and "int" in entry["dtype"]):  # counters, by the backend
                 raise ValueError(
                     f"Variable {entry['path']!r} of {what} had dtype {entry['dtype']}, not {variable.dtype}."
                 )
-        structure.check_values(optimizer.variables, told["checksums"], as_array)
+        structure.check_values(optimizer.variables, description["checksums"], as_array)
 
 
 def _described(variable: Any) -> dict[str, Any]:

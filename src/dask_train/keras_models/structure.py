@@ -51,11 +51,11 @@ def told(model: Any) -> dict[str, Any]:
     dict
         ``layers`` and ``variables``: lists of dicts of strings, numbers, lists and dicts of them.
     """
-    layers, variables, found = list(flatten_layers(model)), model.variables, list(_places(model))
-    places = {id(each): place for place, each in found}
+    layers, variables, placed = list(flatten_layers(model)), model.variables, list(_places(model))
+    places = {id(each): place for place, each in placed}
     known, weights = {id(layer) for layer in layers}, {id(weight) for weight in model.weights}
     # Keras does not train some that it saves: in attributes of a Sequential, for one.
-    layers += [each for _, each in found if isinstance(each, keras.layers.Layer) and id(each) not in known]
+    layers += [each for _, each in placed if isinstance(each, keras.layers.Layer) and id(each) not in known]
     numbers = {id(layer): number for number, layer in enumerate(layers)}
     return {
         "layers": [
@@ -99,16 +99,16 @@ def complete(model: Any, structure: dict[str, Any]) -> None:
     MakingError
         The model has other layers or variables; the message names the first.
     """
-    found = dict(_places(model))
+    by_place = dict(_places(model))
     layers: list[Any] = []
     for entry in structure["layers"]:
-        layer = found.get(entry["place"])
+        layer = by_place.get(entry["place"])
         if isinstance(layer, keras.Sequential) and entry["built"] and not layer.built:
             _build([(layer, entry)])  # which gives it an InputLayer
-            found = dict(_places(model))
+            by_place = dict(_places(model))
         if isinstance(layer, keras.utils.FeatureSpace) and entry.get("late") and not is_adapted(layer):
             make_late(layer, entry["late"])
-            found = dict(_places(model))
+            by_place = dict(_places(model))
         if type(layer).__name__ != entry["class"]:
             here = "nothing" if layer is None else f"a {type(layer).__name__}"
             raise MakingError(f"In place of layer {_layer(entry)} there is {here} here.")
@@ -117,15 +117,15 @@ def complete(model: Any, structure: dict[str, Any]) -> None:
     _build(list(zip(layers, structure["layers"], strict=True)))
     for layer, entry in zip(layers, structure["layers"], strict=True):
         _take_lora(layer, entry.get("lora"))
-    found = dict(_places(model))
+    by_place = dict(_places(model))
     for layer, entry in zip(layers, structure["layers"], strict=True):
         # Inner layers have entries of their own.
         set_identity(layer, name=entry["name"], path=entry["path"], trainable=entry["trainable"])
         _reorder(inner_layers(layer), [layers[number] for number in entry["inner"]])
         for own, places in zip(own_variables_by_kind(layer), entry["own"], strict=True):
-            _reorder(own, [found.get(place) for place in places])
+            _reorder(own, [by_place.get(place) for place in places])
     for entry in structure["variables"]:
-        variable = found.get(entry["place"])
+        variable = by_place.get(entry["place"])
         if variable is not None:
             set_variable_names(variable, entry["name"], entry["path"])
             variable.trainable = entry["trainable"]
@@ -141,13 +141,13 @@ def follow(model: Any, structure: dict[str, Any]) -> None:
     MakingError
         It has other layers or variables; the message names the first.
     """
-    found = dict(_places(model))
+    by_place = dict(_places(model))
     for entry in structure["layers"]:
-        if entry["place"] in found:
-            found[entry["place"]].__dict__["_trainable"] = entry["trainable"]
+        if entry["place"] in by_place:
+            by_place[entry["place"]].__dict__["_trainable"] = entry["trainable"]
     for entry in structure["variables"]:
-        if entry["place"] in found:
-            found[entry["place"]].trainable = entry["trainable"]
+        if entry["place"] in by_place:
+            by_place[entry["place"]].trainable = entry["trainable"]
     check(model, structure)
 
 
@@ -201,8 +201,8 @@ def check_values(variables: list[Any], expected: list[int] | None, as_array: Cal
     """
     if expected is None:
         return
-    found = checksums(variables, as_array)
-    for variable, one, other in zip(variables, found, expected, strict=True):
+    actual = checksums(variables, as_array)
+    for variable, one, other in zip(variables, actual, expected, strict=True):
         if one != other:
             raise MakingError(
                 f"Variable {variable.path!r} has other values here than it had. They were damaged on the way, or its "
@@ -272,11 +272,11 @@ def has_lora(layer: Any) -> bool:
     return hasattr(layer, "enable_lora") and bool(getattr(layer, "lora_enabled", False))
 
 
-def _take_lora(layer: Any, told: list[Any] | None) -> None:
+def _take_lora(layer: Any, lora: list[Any] | None) -> None:
     """Let a layer have the adapters that it had; one that Keras builds with them forgets their ``lora_alpha``."""
-    if told is None:
+    if lora is None:
         return
-    rank, alpha = told
+    rank, alpha = lora
     if not has_lora(layer):
         layer.enable_lora(rank)
     layer.lora_alpha = alpha

@@ -59,13 +59,13 @@ def torch_buffers(model: Any) -> list[TorchBuffer]:
     """Return the buffers of all modules of torch in a model, in the order of its layers; the same objects each time."""
     if keras.backend.backend() != "torch":
         return []
-    found = []
+    buffers = []
     for layer in flatten_layers(model):
         if isinstance(layer, keras.layers.TorchModuleWrapper):
             names = [name for name, _ in layer.module.named_buffers()]
             known = _known.setdefault(layer, {})
-            found += [known.setdefault(name, TorchBuffer(layer, name)) for name in names]
-    return found
+            buffers += [known.setdefault(name, TorchBuffer(layer, name)) for name in names]
+    return buffers
 
 
 def torch_modules(model: Any) -> list[Any]:

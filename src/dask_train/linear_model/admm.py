@@ -117,8 +117,8 @@ def admm(
 
 
 def _curvature(hessian: np.ndarray) -> np.ndarray:
-    found = np.diag(hessian)
-    return np.maximum(found, max(1e-8 * float(found.max(initial=0.0)), 1e-300))
+    curvature = np.diag(hessian)
+    return np.maximum(curvature, max(1e-8 * float(curvature.max(initial=0.0)), 1e-300))
 
 
 class _Own:
@@ -160,11 +160,11 @@ class _Own:
         """
 
         def evaluate(coef: np.ndarray, order: int) -> list[np.ndarray]:
-            found = list(self._objective.own(coef, order))
-            found[0] = np.asarray(found[0] + 0.5 * near @ (coef - wanted) ** 2)
+            derivatives = list(self._objective.own(coef, order))
+            derivatives[0] = np.asarray(derivatives[0] + 0.5 * near @ (coef - wanted) ** 2)
             if order > 0:
-                found[1] = found[1] + near * (coef - wanted)
-            return found
+                derivatives[1] = derivatives[1] + near * (coef - wanted)
+            return derivatives
 
         coef, before = start, np.inf
         value, gradient = evaluate(coef, 1)

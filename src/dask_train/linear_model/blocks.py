@@ -55,5 +55,5 @@ def over_blocks(function: Callable[..., Any], *columns: da.Array) -> list[np.nda
     blocks = [column.to_delayed().ravel() for column in columns]
     lengths = columns[0].chunks[0]
     make = dask.delayed(function, pure=False)
-    found = [make(*parts) for parts, rows in zip(zip(*blocks, strict=True), lengths, strict=True) if rows]
-    return list(submitted.computed(found))
+    block_results = [make(*parts) for parts, rows in zip(zip(*blocks, strict=True), lengths, strict=True) if rows]
+    return list(submitted.computed(block_results))

@@ -118,8 +118,8 @@ def together(named: Mapping[str, Any], compute: Compute) -> tuple[Any, ...]:
     if 0 in known:
         raise ValueError("X has no rows, so there is nothing to fit or to score. Pass one at least.")
     if len(set(known)) > 1:
-        told = ", ".join(f"{name} {int(rows):,}" for name, rows in zip(named, lengths, strict=True))
-        raise ValueError(f"Numbers of rows differ: {told}. Pass as many of each.")
+        row_counts = ", ".join(f"{name} {int(rows):,}" for name, rows in zip(named, lengths, strict=True))
+        raise ValueError(f"Numbers of rows differ: {row_counts}. Pass as many of each.")
     return tuple(arrays)
 
 
@@ -181,16 +181,16 @@ def _persisted(columns: Sequence[Any]) -> list[da.Array]:
     return [as_array("y", each, arrays[0]) for each in arrays]
 
 
-def _in_memory(name: str, given: Any) -> da.Array:
-    return as_array(name, plain_dtypes(given) if hasattr(given, "iloc") else given)
+def _in_memory(name: str, column: Any) -> da.Array:
+    return as_array(name, plain_dtypes(column) if hasattr(column, "iloc") else column)
 
 
-def _is_dask_frame(given: Any) -> bool:
-    return is_dask(given) and hasattr(given, "to_dask_array")
+def _is_dask_frame(value: Any) -> bool:
+    return is_dask(value) and hasattr(value, "to_dask_array")
 
 
-def _with_values(given: Any) -> Any:
+def _with_values(column: Any) -> Any:
     """Return a column of categories as what they stand for; all else as it is."""
-    if _is_dask_frame(given) and given.ndim == 1 and str(given.dtype) == "category":
-        return given.astype(given.dtype.categories.dtype if given.cat.known else object)
-    return given
+    if _is_dask_frame(column) and column.ndim == 1 and str(column.dtype) == "category":
+        return column.astype(column.dtype.categories.dtype if column.cat.known else object)
+    return column

@@ -13,8 +13,8 @@ _MOST_SWEEPS = 20_000
 
 def soft(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
     """Values moved towards 0 by a limit, and 0 where they would pass it."""
-    found: np.ndarray = np.sign(values) * np.maximum(np.abs(values) - limit, 0.0)
-    return found
+    shrunk: np.ndarray = np.sign(values) * np.maximum(np.abs(values) - limit, 0.0)
+    return shrunk
 
 
 def violation(coef: np.ndarray, gradient: np.ndarray, l1: np.ndarray, hessian: np.ndarray | None = None) -> float:
@@ -25,10 +25,10 @@ def violation(coef: np.ndarray, gradient: np.ndarray, l1: np.ndarray, hessian: n
     """
     moving = np.abs(gradient + l1 * np.sign(coef))
     resting = np.maximum(np.abs(gradient) - l1, 0.0)
-    found = np.where(coef != 0, moving, resting)
+    subgradient = np.where(coef != 0, moving, resting)
     if hessian is not None:
-        found = found / np.minimum(scales_of(np.diag(hessian)), 1.0)
-    return float(found.max(initial=0.0))
+        subgradient = subgradient / np.minimum(scales_of(np.diag(hessian)), 1.0)
+    return float(subgradient.max(initial=0.0))
 
 
 def coordinate_descent(
@@ -84,7 +84,7 @@ def coordinate_descent(
 def _exact(hessian: np.ndarray, slope: np.ndarray, w: np.ndarray, l1: np.ndarray) -> np.ndarray | None:
     """Return the minimum among those of the same signs; None where they change."""
     on = np.flatnonzero((w != 0) | (l1 == 0))
-    found = w.copy()
-    found[on] -= solved_system(hessian[np.ix_(on, on)], slope[on] + l1[on] * np.sign(w[on]))
-    same = (np.sign(found) == np.sign(w)) | (l1 == 0)
-    return found if same.all() and np.isfinite(found).all() else None
+    minimum = w.copy()
+    minimum[on] -= solved_system(hessian[np.ix_(on, on)], slope[on] + l1[on] * np.sign(w[on]))
+    same = (np.sign(minimum) == np.sign(w)) | (l1 == 0)
+    return minimum if same.all() and np.isfinite(minimum).all() else None

@@ -217,8 +217,8 @@ class LinearEstimator(BaseEstimator):
 
 def _categories(schema: FrameSchema | None) -> FrameSchema | None:
     """Return the columns of categories of a schema, if there are any."""
-    found = None if schema is None else only_categories(schema)
-    return found if found is not None and found.columns else None
+    categories = None if schema is None else only_categories(schema)
+    return categories if categories is not None and categories.columns else None
 
 
 def warn(fitted: Fitted, task: Task | PenalisedSquares) -> None:

@@ -91,9 +91,9 @@ class Multinomial(Family):
 
     def gradient(self, y: np.ndarray, raw: np.ndarray) -> np.ndarray:
         """See :class:`Family`."""
-        found: np.ndarray = softmax(raw, axis=1)
-        found[np.arange(len(y)), y.astype(int)] -= 1
-        return found
+        gradient: np.ndarray = softmax(raw, axis=1)
+        gradient[np.arange(len(y)), y.astype(int)] -= 1
+        return gradient
 
 
 @dataclass
@@ -144,13 +144,13 @@ class IdentityTweedie(Tweedie):
     def loss(self, y: np.ndarray, raw: np.ndarray) -> np.ndarray:
         """See :class:`Family`."""
         if self.power == 1:
-            found = raw - y * np.log(raw)
+            losses = raw - y * np.log(raw)
         elif self.power == 2:
-            found = np.log(raw) + y / raw
+            losses = np.log(raw) + y / raw
         else:
             one, two = 1 - self.power, 2 - self.power
-            found = raw**two / two - y * raw**one / one
-        return np.where(raw < 0, np.inf, found)  # so that no step leaves the range
+            losses = raw**two / two - y * raw**one / one
+        return np.where(raw < 0, np.inf, losses)  # so that no step leaves the range
 
     def gradient(self, y: np.ndarray, raw: np.ndarray) -> np.ndarray:
         """See :class:`Family`."""

@@ -93,9 +93,9 @@ class Task:
         start, sample = self._start(objective, float(targets) / total), None
         if self.start is None and type(self.family) is not Family:  # of squares one step is the whole way
             sample = sample_of(ranks, parts, int(num_rows), objective.size)
-        found, steps, converged = solved(ranks, objective, self.solver, start, self.tol, self.max_iter, sample)
-        separable = not self.alpha and self._separates(ranks, parts, objective, found)
-        coef = self._centred(found.reshape(objective.num_outputs, -1))
+        flat_coef, steps, converged = solved(ranks, objective, self.solver, start, self.tol, self.max_iter, sample)
+        separable = not self.alpha and self._separates(ranks, parts, objective, flat_coef)
+        coef = self._centred(flat_coef.reshape(objective.num_outputs, -1))
         stopped = ranks.steps.stopped and not converged
         return Fitted(coef=coef, steps=steps, converged=converged, separable=separable, stopped=stopped)
 

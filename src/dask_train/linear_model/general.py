@@ -62,11 +62,11 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
             else None,
         )
 
-        def take(found: Fitted) -> None:
-            warn(found, task)
-            self.coef_ = found.coef[0, : self.n_features_in_]
-            self.intercept_ = found.coef[0, -1] if self.fit_intercept else 0.0
-            self.n_iter_ = max(1, found.steps)  # scikit-learn counts the look at where it begins
+        def take(fitted: Fitted) -> None:
+            warn(fitted, task)
+            self.coef_ = fitted.coef[0, : self.n_features_in_]
+            self.intercept_ = fitted.coef[0, -1] if self.fit_intercept else 0.0
+            self.n_iter_ = max(1, fitted.steps)  # scikit-learn counts the look at where it begins
 
         return Posed(columns=columns, problem=task, take=take)
 

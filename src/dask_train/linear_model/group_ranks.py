@@ -34,11 +34,11 @@ class GroupRanks(SessionRanks):
     def all_reduce(self, arrays: Any, op: str = "sum") -> Any:
         """Return arrays that are combined over all ranks."""
         reduction = Reduction(op)
-        return self._together(f"all_reduce(op={op!r})", arrays, lambda given: self._reduced(given, reduction))
+        return self._together(f"all_reduce(op={op!r})", arrays, lambda inputs: self._reduced(inputs, reduction))
 
     def broadcast(self, arrays: Any, root: int = 0) -> Any:
         """Return the arrays of one rank."""
-        return self._together(f"broadcast(root={root})", arrays, lambda given: self._of_root(given, root))
+        return self._together(f"broadcast(root={root})", arrays, lambda inputs: self._of_root(inputs, root))
 
     def all_gather(self, rows: Any) -> Any:
         """Return the rows of all ranks."""
@@ -46,36 +46,36 @@ class GroupRanks(SessionRanks):
         return self._together(
             "all_gather()",
             rows,
-            lambda given: [group.gather((each.dtype.str, each.shape[1:]), [each])[0] for each in given],
+            lambda inputs: [group.gather((each.dtype.str, each.shape[1:]), [each])[0] for each in inputs],
         )
 
     def _together(self, name: str, arrays: Any, make: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Any:
-        given, link = taken(name, arrays), self._session._link
-        call = f"{name} of {[(each.dtype.str, each.ndim) for each in given.arrays]}"
+        inputs, link = taken(name, arrays), self._session._link
+        call = f"{name} of {[(each.dtype.str, each.ndim) for each in inputs.arrays]}"
         link.note(f"in {name}, waiting for the other ranks")  # which does not count as progress
-        found = self.steps.remembered(call, lambda: make(given.arrays))
+        results = self.steps.remembered(call, lambda: make(inputs.arrays))
         link.moved(f"past {name}")
-        return given.given_back(found)
+        return inputs.given_back(results)
 
-    def _reduced(self, given: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
-        arrays, found = [reduction.before(each) for each in given], [np.empty(0)] * len(given)
+    def _reduced(self, inputs: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
+        arrays, reduced = [reduction.before(each) for each in inputs], [np.empty(0)] * len(inputs)
         for dtype in sorted({each.dtype.str for each in arrays}):
             places = [place for place, each in enumerate(arrays) if each.dtype.str == dtype]
             its = [arrays[place] for place in places]
             totals = self._group.combine(self._channel(its), its, reduction.combine)
             for place, total in zip(places, totals, strict=True):
-                found[place] = reduction.after(total.copy(), given[place].dtype, self._group.size)
-        return found
+                reduced[place] = reduction.after(total.copy(), inputs[place].dtype, self._group.size)
+        return reduced
 
-    def _of_root(self, given: list[np.ndarray], root: int) -> list[np.ndarray]:
-        found = []
-        for each in given:
+    def _of_root(self, inputs: list[np.ndarray], root: int) -> list[np.ndarray]:
+        received = []
+        for each in inputs:
             (total,) = self._group.broadcast(self._channel([each]), [each], root)
             # If this rank replaces the root, `total` is what the lost one has sent: the others have continued with it.
             if self._group.rank == root and total.tobytes() != each.tobytes():
                 self._session._link.start_all_again("what the first worker decided came out otherwise in its successor")
-            found.append(total.copy())
-        return found
+            received.append(total.copy())
+        return received
 
     def _channel(self, arrays: list[np.ndarray]) -> SumBuffer:
         """Return the same channel for all calls with such arrays."""

@@ -65,12 +65,12 @@ def _shortest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     scale = scales_of((x**2).sum(axis=0))
     scaled = x / scale
     in_these, _, rank, _ = linalg.lstsq(scaled, y, cond=limit)
-    found: np.ndarray = in_these / scale[:, None]
+    solution: np.ndarray = in_these / scale[:, None]
     if rank == x.shape[1]:
-        return found
+        return solution
     shortest: np.ndarray = linalg.lstsq(x, y, cond=limit)[0]
     left = np.abs(scaled.T @ (x @ shortest - y)).max(initial=0.0)
-    return shortest if left <= 1e-8 * np.sqrt((y**2).sum(axis=0)).max(initial=0.0) else found
+    return shortest if left <= 1e-8 * np.sqrt((y**2).sum(axis=0)).max(initial=0.0) else solution
 
 
 def _prepared(x: Any, y: Any, weight: Any = None) -> tuple[Any, np.ndarray, np.ndarray]:

@@ -61,9 +61,9 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
         task = LeastSquares(alpha=self._penalty(), fit_intercept=self.fit_intercept, num_features=columns[0].shape[1])
         return Posed(columns=columns, problem=task, take=partial(self._keep, of_targets=columns[1].ndim))
 
-    def _keep(self, found: np.ndarray, of_targets: int) -> None:
+    def _keep(self, coef: np.ndarray, of_targets: int) -> None:
         """Coefficients ``(features + 1, targets)``, the intercept last, as attributes."""
-        self.coef_, self.intercept_ = found[:-1].T, found[-1] if self.fit_intercept else 0.0
+        self.coef_, self.intercept_ = coef[:-1].T, coef[-1] if self.fit_intercept else 0.0
         if len(self.coef_) == 1 and (of_targets == 1 or not self._is_matrix_of_one_target):
             self.coef_ = self.coef_[0]
         if of_targets == 1 and self.fit_intercept:
@@ -108,8 +108,8 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
 
 
 def _squared(y: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    found: np.ndarray = (y - predicted) ** 2
-    return found
+    squares: np.ndarray = (y - predicted) ** 2
+    return squares
 
 
 class Ridge(LinearRegression):

@@ -127,12 +127,12 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
             class_weight=self.class_weight,
         )
 
-        def take(found: Fitted) -> None:
-            warn(found, task)
-            self.classes_, coef = classes, found.coef  # not before: labels belong to the coefficients
+        def take(fitted: Fitted) -> None:
+            warn(fitted, task)
+            self.classes_, coef = classes, fitted.coef  # not before: labels belong to the coefficients
             self.coef_ = coef[:, : task.num_features]
             self.intercept_ = coef[:, -1] if self.fit_intercept else np.zeros(len(coef))
-            steps = max(found.steps, min(1, self.max_iter))  # scikit-learn counts the look at where it begins
+            steps = max(fitted.steps, min(1, self.max_iter))  # scikit-learn counts the look at where it begins
             self.n_iter_ = np.array([steps], np.int32)
 
         return Posed(columns=columns, problem=task, take=take)
@@ -233,8 +233,8 @@ def _confidence(raw: np.ndarray) -> np.ndarray:
 
 
 def _labels(raw: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    found: np.ndarray = classes[(raw[:, 0] > 0).astype(int) if raw.shape[1] == 1 else raw.argmax(axis=1)]
-    return found
+    labels: np.ndarray = classes[(raw[:, 0] > 0).astype(int) if raw.shape[1] == 1 else raw.argmax(axis=1)]
+    return labels
 
 
 def _chances(raw: np.ndarray) -> np.ndarray:

@@ -72,24 +72,24 @@ class Objective:
 
     def of(self, sample: Sample) -> Self:
         """Return the mean loss of some of the rows, with the same penalties."""
-        found = copy(self)
-        found._parts, found.total, found._constant, found._last = sample.parts, sample.total, None, None
-        return found
+        sampled = copy(self)
+        sampled._parts, sampled.total, sampled._constant, sampled._last = sample.parts, sample.total, None, None
+        return sampled
 
     def evaluate(self, coef: np.ndarray, order: int) -> list[np.ndarray]:
         """Return the value; from order 1 on its gradient ``(size,)``, from order 2 on its Hessian ``(size, size)``."""
         known = order > 1 and self._constant is not None
-        found = self._ranks.all_reduce(self.own(coef, 1 if known else order))
+        derivatives = self._ranks.all_reduce(self.own(coef, 1 if known else order))
         if known:
-            found.append(self._constant)
+            derivatives.append(self._constant)
         elif order > 1 and type(self.family) is Family and not self._ranks.steps.replaceable:
-            self._constant = found[2]
-        found[0] = np.asarray(found[0] + 0.5 * self.penalty @ coef**2)
+            self._constant = derivatives[2]
+        derivatives[0] = np.asarray(derivatives[0] + 0.5 * self.penalty @ coef**2)
         if order > 0:
-            found[1] = found[1] + self.penalty * coef
+            derivatives[1] = derivatives[1] + self.penalty * coef
         if order > 1:
-            found[2] = found[2] + np.diag(self.penalty)
-        return found
+            derivatives[2] = derivatives[2] + np.diag(self.penalty)
+        return derivatives
 
     def own(self, coef: np.ndarray, order: int) -> list[np.ndarray]:
         """Return this rank's part of what :meth:`evaluate` sums, without penalties."""

@@ -11,9 +11,9 @@ import numpy as np
 
 def packed(*columns: Any) -> np.ndarray:
     """Return a partition's columns as one row, objects ``(1,)``."""
-    found = np.empty(1, object)
-    found[0] = pickle.dumps(columns, protocol=5)
-    return found
+    row = np.empty(1, object)
+    row[0] = pickle.dumps(columns, protocol=5)
+    return row
 
 
 def unpacked(partitions: Iterable[np.ndarray]) -> Iterator[Any]:

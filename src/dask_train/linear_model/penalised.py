@@ -92,11 +92,11 @@ class ElasticNet(LinearRegression):
             start=np.atleast_2d(self.coef_) if self.warm_start and hasattr(self, "coef_") else None,
         )
 
-        def take(found: list[Fitted]) -> None:
-            for each in found:
+        def take(fits: list[Fitted]) -> None:
+            for each in fits:
                 warn(each, task)
-            self._keep(np.concatenate([each.coef for each in found]).T, columns[1].ndim)
-            steps = [each.steps for each in found]
+            self._keep(np.concatenate([each.coef for each in fits]).T, columns[1].ndim)
+            steps = [each.steps for each in fits]
             self.n_iter_: Any = steps[0] if len(steps) == 1 else steps
 
         return Posed(columns=columns, problem=task, take=take)

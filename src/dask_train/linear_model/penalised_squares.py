@@ -55,7 +55,7 @@ class PenalisedSquares:
         start = np.zeros((num_targets, self.num_features))
         if self.start is not None and self.start.shape == start.shape:
             start = np.asarray(self.start, np.float64)
-        found = []
+        fits = []
         for target in range(num_targets):
             own = [(x, y[:, target] - of_y[target], weight) for x, y, weight in parts]
             objective = Objective(
@@ -75,5 +75,5 @@ class PenalisedSquares:
             row = np.append(coef, of_y[target] - of_x @ coef)
             stopped = ranks.steps.stopped and not converged
             fitted = Fitted(coef=row[None], steps=steps, converged=converged, separable=False, stopped=stopped)
-            found.append(fitted)
-        return found
+            fits.append(fitted)
+        return fits

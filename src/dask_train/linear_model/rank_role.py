@@ -121,11 +121,11 @@ class LinearRole(LoopRole, Refusing):
             mine = session.partition_numbers.tobytes() if self.in_place else None
             keeps = self.task.checkpoint is not None
             ranks.steps = RunSteps(loop, has_own=self._is_symmetric, keeps=keeps, partitions=mine)
-        found = self.problem(ranks)
+        solution = self.problem(ranks)
         loop.rounds_done()
         if self.validation is not None:
-            loop.fit_done(**self.validation.scores(self.problem, found, session))
-        return loop.outcome(lambda: {FOUND: found})
+            loop.fit_done(**self.validation.scores(self.problem, solution, session))
+        return loop.outcome(lambda: {FOUND: solution})
 
     @property
     def _is_symmetric(self) -> bool:
@@ -164,7 +164,7 @@ def _told_apart(ranks: Any, parts: Sequence[Any]) -> dict[str, Any]:
         with np.errstate(over="ignore"):
             mine[: len(columns)] += np.array([_sum_of_bits(column) for column in columns], np.uint64)
     sums = ranks.all_reduce(mine).tolist()
-    bits = {name: f"{found:016x}" for name, found in zip(("X", "y", "sample_weight"), sums, strict=True)}
+    bits = {name: f"{total:016x}" for name, total in zip(("X", "y", "sample_weight"), sums, strict=True)}
     return {"rows": ranks.num_rows, **bits}
 
 

@@ -130,8 +130,8 @@ def led(
     """
 
     def told(order: float, coef: np.ndarray) -> np.ndarray:
-        found: np.ndarray = ranks.broadcast(np.concatenate([[order], coef, np.zeros(size + 3 - 1 - len(coef))]))
-        return found
+        message: np.ndarray = ranks.broadcast(np.concatenate([[order], coef, np.zeros(size + 3 - 1 - len(coef))]))
+        return message
 
     if ranks.world_rank == 0:
         steps.lead(lambda step, loss: told(_STEP, np.array([step, loss])))

@@ -54,8 +54,8 @@ def _numbers(name: str, values: Any) -> np.ndarray:
 
 def dense(x: Any) -> np.ndarray:
     """Return rows as an array, also those of a sparse matrix."""
-    found: np.ndarray = x.toarray() if hasattr(x, "toarray") else x
-    return found
+    array: np.ndarray = x.toarray() if hasattr(x, "toarray") else x
+    return array
 
 
 def check_finite(name: str, values: Any) -> None:

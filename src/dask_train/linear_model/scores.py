@@ -49,9 +49,9 @@ def accuracy(predict: OfBlock, classes: np.ndarray, columns: Sequence[Any]) -> f
         if not len(y):
             return np.zeros(2)
         check_labels(classes, y)
-        found = predict(x)
-        y, counted = _checked(y, found, *weight)
-        return np.array([counted @ np.asarray(found == y), counted.sum()])
+        predicted = predict(x)
+        y, counted = _checked(y, predicted, *weight)
+        return np.array([counted @ np.asarray(predicted == y), counted.sum()])
 
     counted, total = sum(computed(over_rows(right, columns)), np.zeros(2))
     return float(counted) / check_total(float(total))
@@ -101,8 +101,8 @@ def explained(predict: OfBlock, loss: Loss, columns: Sequence[Any]) -> float:
         return counted @ loss(y, np.broadcast_to(mean, y.shape))
 
     kept = over_rows(first, columns, keep=True)
-    found = [each for each in computed([dask.delayed(_first_of)(each) for each in kept]) if each is not None]
-    targets, left, total, rows = np.sum(found, axis=0) if found else np.zeros((4, 1))
+    part_sums = [each for each in computed([dask.delayed(_first_of)(each) for each in kept]) if each is not None]
+    targets, left, total, rows = np.sum(part_sums, axis=0) if part_sums else np.zeros((4, 1))
     if np.min(rows) < 2:
         warn_at_the_call("The score is not well-defined with less than two samples.")
         return float("nan")

@@ -94,8 +94,8 @@ def solved_system(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         factor = linalg.cho_factor(scaled, lower=True)
         diagonal = np.diag(factor[0])
         if diagonal.size and diagonal.min() > 1e-7 * diagonal.max():
-            found: np.ndarray = linalg.cho_solve(factor, wanted) / scale
-            return found
+            solution: np.ndarray = linalg.cho_solve(factor, wanted) / scale
+            return solution
     except linalg.LinAlgError:
         pass
     shortest: np.ndarray = linalg.lstsq(hessian, gradient, cond=1e-12)[0]
@@ -133,10 +133,10 @@ def shortened(
     length = 1.0
     while length > _SHORTEST:
         further = coef + length * direction
-        found = evaluate(further, order if length == 1.0 else 0)
-        there = found[0] + np.sum(l1 * np.abs(further))
+        derivatives = evaluate(further, order if length == 1.0 else 0)
+        there = derivatives[0] + np.sum(l1 * np.abs(further))
         if there <= value - _PROMISED * length * slope + ROUNDED * abs(value):  # of NaN and infinity it is false
-            return further, found if len(found) > order else evaluate(further, order)
+            return further, derivatives if len(derivatives) > order else evaluate(further, order)
         length /= 2
     return None
 
@@ -169,10 +169,10 @@ def lbfgs(evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, *, s
             raise StopIteration
 
     options = {"maxiter": max_iter, "maxls": 50, "gtol": tol, "ftol": 64 * np.finfo(float).eps}
-    found = optimize.minimize(both, start, method="L-BFGS-B", jac=True, options=options, callback=stepped)
-    rounded = _AT_ROUNDING * max(1.0, float(np.sqrt(abs(found.fun))))
-    is_end = np.abs(found.jac).max(initial=0.0) <= max(tol, rounded)
-    return found.x, int(found.nit), bool(found.success and is_end)
+    result = optimize.minimize(both, start, method="L-BFGS-B", jac=True, options=options, callback=stepped)
+    rounded = _AT_ROUNDING * max(1.0, float(np.sqrt(abs(result.fun))))
+    is_end = np.abs(result.jac).max(initial=0.0) <= max(tol, rounded)
+    return result.x, int(result.nit), bool(result.success and is_end)
 
 
 def gradient_descent(

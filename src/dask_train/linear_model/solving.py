@@ -63,19 +63,19 @@ def solved(
         As solvers return it; steps are those with all rows.
     """
     steps = ranks.steps
-    found = steps.begin()
-    if found is not None:
-        return found
+    solution = steps.begin()
+    if solution is not None:
+        return solution
     max_iter = max(max_iter, steps.first)  # this many have been taken
     if solver in FIRST_ORDER:
         problem = standardised(ranks, objective, sample)
         coef, taken, converged = _solved(ranks, problem, solver, problem.standard(start), tol, max_iter, sample)
         # What is 0 has to stay exactly that, which it does, as a product.
-        found = problem.raw(coef), taken, converged
+        solution = problem.raw(coef), taken, converged
     else:
-        found = _solved(ranks, objective, solver, start, tol, max_iter, sample)
-    steps.end(found)
-    return found
+        solution = _solved(ranks, objective, solver, start, tol, max_iter, sample)
+    steps.end(solution)
+    return solution
 
 
 def _solved(
@@ -120,8 +120,8 @@ def _minimum(
             return SMOOTH[solver](evaluate, start, tol, max_iter, steps=steps)
         return COMPOSITE[solver](evaluate, start, tol, max_iter, problem.l1, steps=steps)
 
-    found = led(ranks, problem.size, problem.evaluate, solve, steps)
-    return found[: problem.size], int(found[-2]), bool(found[-1])
+    packed = led(ranks, problem.size, problem.evaluate, solve, steps)
+    return packed[: problem.size], int(packed[-2]), bool(packed[-1])
 
 
 def _value(problem: Objective | Standardised, coef: np.ndarray, order: int) -> float:

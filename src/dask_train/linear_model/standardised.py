@@ -49,9 +49,9 @@ class Standardised:
 
     def of(self, sample: Sample) -> Self:
         """Do as :meth:`Objective.of`, in the same coordinates."""
-        found = copy(self)
-        found._objective = self._objective.of(sample)
-        return found
+        sampled = copy(self)
+        sampled._objective = self._objective.of(sample)
+        return sampled
 
     def raw(self, coef: np.ndarray) -> np.ndarray:
         """Coefficients of the features as they are."""
@@ -59,8 +59,8 @@ class Standardised:
 
     def standard(self, coef: np.ndarray) -> np.ndarray:
         """Coefficients of the standardised features."""
-        found: np.ndarray = np.linalg.solve(self._inverse, coef.reshape(self._shape).T).T.ravel()
-        return found
+        standard_coef: np.ndarray = np.linalg.solve(self._inverse, coef.reshape(self._shape).T).T.ravel()
+        return standard_coef
 
     def evaluate(self, coef: np.ndarray, order: int) -> list[np.ndarray]:
         """Do as :meth:`Objective.evaluate`."""
@@ -70,17 +70,17 @@ class Standardised:
         """Do as :meth:`Objective.own`."""
         return self._turned(self._objective.own(self.raw(coef), order))
 
-    def _turned(self, found: list[np.ndarray]) -> list[np.ndarray]:
-        found = list(found)
-        if len(found) > 1:
-            found[1] = (found[1].reshape(self._shape) @ self._inverse).ravel()
-        if len(found) > 2:
+    def _turned(self, derivatives: list[np.ndarray]) -> list[np.ndarray]:
+        derivatives = list(derivatives)
+        if len(derivatives) > 1:
+            derivatives[1] = (derivatives[1].reshape(self._shape) @ self._inverse).ravel()
+        if len(derivatives) > 2:
             outputs, width = self._shape
-            blocks = found[2].reshape(outputs, width, outputs, width)
-            found[2] = np.einsum("iakb,ac,bd->ickd", blocks, self._inverse, self._inverse, optimize=True).reshape(
+            blocks = derivatives[2].reshape(outputs, width, outputs, width)
+            derivatives[2] = np.einsum("iakb,ac,bd->ickd", blocks, self._inverse, self._inverse, optimize=True).reshape(
                 self.size, self.size
             )
-        return found
+        return derivatives
 
 
 def standardised(ranks: Ranks, objective: Objective, sample: Sample | None = None) -> Standardised:
@@ -116,9 +116,9 @@ def _moments(ranks: Ranks, objective: Objective) -> tuple[np.ndarray, np.ndarray
 
 def _variance(ranks: Ranks, objective: Objective, means: np.ndarray, squares: np.ndarray) -> np.ndarray:
     """Return the variance of each feature, in another pass where means far from 0 leave few digits."""
-    found: np.ndarray = squares - means**2
-    if (found > 1e-8 * squares).all():
-        return found
+    variance: np.ndarray = squares - means**2
+    if (variance > 1e-8 * squares).all():
+        return variance
     own = np.zeros(objective.num_features)
     for x, _, weight in () if ranks.steps.knows_next else objective.blocks():
         own += weight @ (dense(x) - means) ** 2

@@ -61,11 +61,11 @@ def picked(part: Any, places: Sequence[int]) -> tuple[Any, ...]:
     return tuple(columns[place] for place in places)
 
 
-def _coef_of(found: Any) -> np.ndarray:
+def _coef_of(solution: Any) -> np.ndarray:
     """Return ``(targets, features + 1)``, the intercept last."""
-    if isinstance(found, np.ndarray):
-        return found.T
-    several: list[Fitted] = found
+    if isinstance(solution, np.ndarray):
+        return solution.T
+    several: list[Fitted] = solution
     return np.concatenate([each.coef for each in several])
 
 
@@ -84,8 +84,8 @@ def _of_family(problem: Task, coef: np.ndarray, session: Any, parts: Sequence[An
         sums += [weight.sum(), weight @ family.loss(y, of_one), weight @ right]
     total, loss, rightly = session.all_reduce(sums)
     total = check_total(float(total))
-    found = {"val_loss": float(loss) / total}
-    return found if classes is None else {**found, "val_accuracy": float(rightly) / total}
+    scores = {"val_loss": float(loss) / total}
+    return scores if classes is None else {**scores, "val_accuracy": float(rightly) / total}
 
 
 def _prepared(family: Family, classes: np.ndarray | None, x: Any, y: Any, weight: Any = None) -> tuple[Any, ...]:

@@ -247,22 +247,22 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     >>> found = dt.search(build, X, y, validation_data=(Xv, yv), metric="val_loss", direction="minimize")
     >>> found = dt.search(pipeline, X, y, params={"pca__n_components": [5, 10], "svc__C": [1, 10]}, cv=5)
     """
-    given = dict(locals())
+    arguments = dict(locals())
     if params is not None or scoring is not None or cv is not None:
-        return _over_estimators(given)
-    return search_models(build, x, y, given)
+        return _over_estimators(arguments)
+    return search_models(build, x, y, arguments)
 
 
-def _over_estimators(given: dict[str, Any]) -> Any:
+def _over_estimators(arguments: dict[str, Any]) -> Any:
     """Return the search over estimators that ``search`` was asked for, with what it was given."""
     check_installed("dt.search with params, scoring or cv", "sklearn", install_command("linear"))
     from dask_train.searching.estimators import api
 
-    verb = api.search_trials if given["params"] is None else api.search_grid
+    verb = api.search_trials if arguments["params"] is None else api.search_grid
     taken = set(inspect.signature(verb).parameters)
     defaults = inspect.signature(search).parameters
-    for name in sorted(set(given) - taken):
+    for name in sorted(set(arguments) - taken):
         default = defaults[name].default
-        if not is_default(given[name], default):
-            raise ValueError(f"{name}={short(given[name])} is not of a search over {api.WHAT[verb]}. Leave it out.")
-    return verb(**{name: given[name] for name in taken})
+        if not is_default(arguments[name], default):
+            raise ValueError(f"{name}={short(arguments[name])} is not of a search over {api.WHAT[verb]}. Leave it out.")
+    return verb(**{name: arguments[name] for name in taken})

@@ -27,8 +27,8 @@ def kept(folder: Path) -> Any:
     """Return what :func:`keep` has written there, as it was held."""
     if (folder / _PICKLE).exists():
         return cloudpickle.loads((folder / _PICKLE).read_bytes())
-    told = stored(folder)
-    return told["header"], told["arrays"]
+    parts = stored(folder)
+    return parts["header"], parts["arrays"]
 
 
 def whole(model: Any) -> Any:

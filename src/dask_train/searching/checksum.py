@@ -41,15 +41,15 @@ def checksum_of_part(columns: Sequence[np.ndarray], first: int) -> int:
     first
         The number of the first row.
     """
-    found = 0
+    total = 0
     for number, column in enumerate(columns):
         words = _words(column)
         start = first * (words.size // max(1, len(column)))
         for at in range(0, words.size, _AT_ONCE):
             some = words[at : at + _AT_ONCE].astype(np.uint64)
             places = np.arange(start + at, start + at + some.size, dtype=np.uint64)
-            found += int(np.sum(some * (2 * places + 1), dtype=np.uint64)) * (2 * number + 1)
-    return found % 2**64
+            total += int(np.sum(some * (2 * places + 1), dtype=np.uint64)) * (2 * number + 1)
+    return total % 2**64
 
 
 def _words(column: np.ndarray) -> np.ndarray:

@@ -130,28 +130,28 @@ def _check_parameters(build: Any, state: SearchState) -> None:
     last = next((trial for trial in reversed(state.trials) if trial.number in of_this_search), None)
     if last is None:
         return
-    asked: list[str] = []
+    suggested: list[str] = []
 
     class Again(optuna.trial.FixedTrial):  # type: ignore[misc,name-defined,unused-ignore]
         def suggest_float(self, name: str, *args: Any, **more: Any) -> float:
-            asked.append(name)
+            suggested.append(name)
             return float(super().suggest_float(name, *args, **more))
 
         def suggest_int(self, name: str, *args: Any, **more: Any) -> int:
-            asked.append(name)
+            suggested.append(name)
             return int(super().suggest_int(name, *args, **more))
 
         def suggest_categorical(self, name: str, choices: Any) -> Any:
-            asked.append(name)
+            suggested.append(name)
             return super().suggest_categorical(name, choices)
 
     again = Again(dict(last.params), number=last.number)
     try:
         build(again)
     except Exception:
-        if not set(asked) - set(last.params):
+        if not set(suggested) - set(last.params):
             return  # it needs more of a trial than its parameters
-    other = {*asked} ^ {*last.params}
+    other = {*suggested} ^ {*last.params}
     other |= {name for name, kind in again.distributions.items() if last.distributions.get(name) != kind}
     if other:
         raise CheckpointError(

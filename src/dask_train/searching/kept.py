@@ -148,12 +148,12 @@ class KeptSearch(Generic[S]):
     def _opened(self, folder: Path) -> S:
         """Return the state of a checkpoint, and note the arguments of then."""
         try:
-            told: dict[str, Any] = cloudpickle.loads((folder / self._file).read_bytes())
-            version = told["format"]
+            record: dict[str, Any] = cloudpickle.loads((folder / self._file).read_bytes())
+            version = record["format"]
             if version <= FORMAT:
-                self._then = told["arguments"]
+                self._then = record["arguments"]
                 known = {each.name for each in fields(self._form)}
-                return self._form(**{name: value for name, value in told.items() if name in known})
+                return self._form(**{name: value for name, value in record.items() if name in known})
         except Exception as error:  # whatever Optuna's objects raise when they are made again
             names = ", ".join(sorted(file.name for file in folder.rglob("*") if file.is_file()))
             raise CheckpointError(
@@ -181,12 +181,12 @@ class KeptSearch(Generic[S]):
         """
         now, then = _plain(arguments), self._then
         self._arguments.update(now)
-        found = [
+        differences = [
             f"{name} was {then[name]!r}, and is {now[name]!r}" for name in now if then.get(name, now[name]) != now[name]
         ]
-        if found:
+        if differences:
             raise CheckpointError(
-                f"The search at {self.url} was begun with something else: {'; '.join(found)}.",
+                f"The search at {self.url} was begun with something else: {'; '.join(differences)}.",
                 "Its trials can't be compared with those that were to come.",
                 "Pass the data and arguments of then, or checkpoint= another folder to begin anew.",
             )
@@ -213,9 +213,9 @@ class KeptSearch(Generic[S]):
         is_new = number != self._best and model is not None
 
         def write(folder: Path) -> None:
-            told = {each.name: getattr(state, each.name) for each in fields(state)}
-            told |= {"format": FORMAT, "arguments": self._arguments}
-            (folder / self._file).write_bytes(cloudpickle.dumps(told))
+            record = {each.name: getattr(state, each.name) for each in fields(state)}
+            record |= {"format": FORMAT, "arguments": self._arguments}
+            (folder / self._file).write_bytes(cloudpickle.dumps(record))
             if is_new:
                 best_model.keep(folder / _MODEL, model)
 

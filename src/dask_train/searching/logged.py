@@ -28,8 +28,8 @@ class SearchLog:
     """
 
     def __init__(self, loggers: Sequence[Logger], name: str, params: Mapping[str, Any], timeout_s: float) -> None:
-        told = {name: value for name, value in params.items() if value is not None}
-        self._log = Log(loggers, Start(run=name, params=told, time=time.time()), timeout_s)
+        known_params = {name: value for name, value in params.items() if value is not None}
+        self._log = Log(loggers, Start(run=name, params=known_params, time=time.time()), timeout_s)
         self._trials: set[int] = set()
 
     def begin(self, number: int, params: Mapping[str, Any]) -> None:

@@ -154,17 +154,17 @@ class TrialSession:
         order = self._order
         assert order.place is not None
         earlier = order.place.earlier
-        found, notices = brought_over(earlier, self._place(), self.checkpoints(), self._session.scratch)
+        checkpoint, notices = brought_over(earlier, self._place(), self.checkpoints(), self._session.scratch)
         for text in notices:
             self.notice(f"Trial {order.number}: {text}")
-        if found is None:
+        if checkpoint is None:
             if earlier:
                 self.notice(f"Trial {order.number} had no checkpoint to resume from: it is trained from its beginning.")
             return None
-        self.best.go_on(found.scores, found.best)
-        for epoch, value in found.scores.items():
+        self.best.go_on(checkpoint.scores, checkpoint.best)
+        for epoch, value in checkpoint.scores.items():
             self._session.report(trial=order.number, epoch=epoch, **{order.metric: value})
-        return found.folder
+        return checkpoint.folder
 
     def report(self, **scores: Any) -> None:
         """Do as :meth:`Session.report`, with the number of the trial.

@@ -46,8 +46,8 @@ def open_study(
     """
     optuna = optuna_here()
     if study is not None:
-        given = {"sampler": sampler, "pruner": pruner, "storage": storage, "study_name": study_name}
-        return _given(study, direction, {name for name, value in given.items() if value is not None})
+        arguments = {"sampler": sampler, "pruner": pruner, "storage": storage, "study_name": study_name}
+        return _given(study, direction, {name for name, value in arguments.items() if value is not None})
     for name, value, kind in (
         ("sampler", sampler, optuna.samplers.BaseSampler),
         ("pruner", pruner, optuna.pruners.BasePruner),

@@ -155,21 +155,21 @@ class Slots:
             is_its = handed is not None and scores.get("trial") == handed.number
             if handed is not None and is_its and self._study.scored(handed, scores):
                 followed.run.send(EndTrial(number=handed.number), rank=0)
-        for _, _, told in followed.new_values():
-            self._told(slot, told)
+        for _, _, outcome in followed.new_values():
+            self._told(slot, outcome)
         if over:
             self._ended(slot)
 
-    def _told(self, slot: PoolSlot, told: Any) -> None:
+    def _told(self, slot: PoolSlot, outcome: Any) -> None:
         handed, slot.handed = slot.handed, None
         assert handed is not None
         self._losses = 0
-        if isinstance(told, TrialDone):
-            self._study.done(handed, told)
-        elif told.without_metric and self._study.best is None:  # no trial will have it
-            raise ValueError(f"{told.error} Pass one of them as metric.")
+        if isinstance(outcome, TrialDone):
+            self._study.done(handed, outcome)
+        elif outcome.without_metric and self._study.best is None:  # no trial will have it
+            raise ValueError(f"{outcome.error} Pass one of them as metric.")
         else:
-            self._study.failed(handed, told.error, traceback=told.traceback, seconds=told.seconds)
+            self._study.failed(handed, outcome.error, traceback=outcome.traceback, seconds=outcome.seconds)
 
     def _ended(self, slot: PoolSlot) -> None:
         self._slots.remove(slot)

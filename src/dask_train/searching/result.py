@@ -114,8 +114,8 @@ class SearchResult(SearchFound):
     @property
     def trials(self) -> list[Any]:
         """All trials of the study, as ``optuna.trial.FrozenTrial``, also those of earlier calls."""
-        found: list[Any] = self.study.trials
-        return found
+        trials: list[Any] = self.study.trials
+        return trials
 
     @property
     def history(self) -> dict[str, list[float]]:

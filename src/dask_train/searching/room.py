@@ -23,12 +23,12 @@ def room_of(peer: Peer, on: Sequence[str] | None, needs: Mapping[str, Any]) -> l
 
 def _room(workers: Mapping[str, Any], on: Sequence[str] | None, needs: Mapping[str, Any]) -> list[tuple[str, int]]:
     chosen = workers if on is None else {address: workers[address] for address in on if address in workers}
-    found = []
+    room = []
     for worker in chosen.values():
         has = worker.get("resources") or {}
         by_resource = [int(has.get(name, 0) // amount) for name, amount in needs.items() if amount]
-        found.append((worker["host"], min([worker["nthreads"], *by_resource])))
-    return found
+        room.append((worker["host"], min([worker["nthreads"], *by_resource])))
+    return room
 
 
 def capacity_of(peer: Peer, on: Sequence[str] | None, needs: Mapping[str, Any]) -> int:
@@ -57,8 +57,8 @@ def entered(client: Client, on: Sequence[str] | None, needs: Mapping[str, Any], 
             "distributed.Client(address)."
         )
     wait_for_first(peer)
-    found = peer.run(peer.workers)
-    check_room(_count(_room(found, on, needs)), _count(_room(found, on, {})), workers)
+    cluster_workers = peer.run(peer.workers)
+    check_room(_count(_room(cluster_workers, on, needs)), _count(_room(cluster_workers, on, {})), workers)
     return peer
 
 

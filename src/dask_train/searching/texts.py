@@ -21,8 +21,8 @@ def text_of(value: Any) -> str:
     """
     if hasattr(value, "get_params") and not isinstance(value, type):
         params = value.get_params(deep=False)
-        told = ", ".join(f"{name}={text_of(params[name])}" for name in sorted(params))
-        return f"{type(value).__qualname__}({told}){_code(type(value))}"
+        arguments = ", ".join(f"{name}={text_of(params[name])}" for name in sorted(params))
+        return f"{type(value).__qualname__}({arguments}){_code(type(value))}"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{text_of(name)}: {text_of(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple | set | frozenset):
@@ -34,8 +34,8 @@ def text_of(value: Any) -> str:
         return f"array {value.shape} {value.dtype} {hashlib.blake2b(data, digest_size=8).hexdigest()}"
     if hasattr(value, "__qualname__"):
         return f"{getattr(value, '__module__', '')}.{value.__qualname__}{_code(value)}"
-    told = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-    return told if told == repr(value) and not _code(type(value)) else f"{told}{_digest(value)}"
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return text if text == repr(value) and not _code(type(value)) else f"{text}{_digest(value)}"
 
 
 def code_text(function: Any) -> str:

@@ -147,16 +147,16 @@ class OrderLoop(ABC):
             began = time.monotonic()
             try:
                 order.settings.apply()  # others than before where the user's function sets some for each trial
-                told: TrialDone | TrialFailed | None = worker.work(order)
+                outcome: TrialDone | TrialFailed | None = worker.work(order)
             except Exception as error:
-                told = _failed(order, error, began)
+                outcome = _failed(order, error, began)
                 if session.size > 1:
-                    if told.without_metric:
-                        session.send(told)
+                    if outcome.without_metric:
+                        session.send(outcome)
                     raise
-            if told is not None:
-                session.send(told)  # first: the client makes the next trial meanwhile
-            del told, order
+            if outcome is not None:
+                session.send(outcome)  # first: the client makes the next trial meanwhile
+            del outcome, order
             worker.forget()
 
 

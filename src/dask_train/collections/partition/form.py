@@ -83,9 +83,9 @@ def resolved(what: str, known: Sequence[Any], arrays: Sequence[Any]) -> list[tup
     # Give of each array that is picked its columns, and whether they make a matrix.
     named = [[] if pick is None else [pick] if is_name(pick) else list(pick) for pick in arrays]
     left = [name for name in known if not any(name in names for names in named)]
-    found = []
-    for pick, given in zip(arrays, named, strict=True):
-        names = left if pick is None else given
+    pairs = []
+    for pick, picked in zip(arrays, named, strict=True):
+        names = left if pick is None else picked
         for name in names:
             if name not in known:
                 raise ValueError(_unknown(what, name, known))
@@ -93,8 +93,8 @@ def resolved(what: str, known: Sequence[Any], arrays: Sequence[Any]) -> list[tup
                 raise ValueError(f"{what} names {name!r} more than once. Name each column once, or rename one of them.")
         if not names:
             raise ValueError(f"{what} has no column left for the features. Name at least one in features.")
-        found.append((names, pick is None or not is_name(pick)))
-    return found
+        pairs.append((names, pick is None or not is_name(pick)))
+    return pairs
 
 
 def is_name(value: Any) -> bool:

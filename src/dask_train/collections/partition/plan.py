@@ -59,8 +59,8 @@ def make_plan(where: str, form: PartitionForm) -> Plan:
     values, is_tuple = form["values"], form["is_tuple"]
     if len(values) == 1 and is_frame(values[0]):
         arrays = form["picks"]["arrays"] if form["picks"] else [None]
-        found = resolved(where, list(values[0].columns), arrays)
-        reads = [_read(where, 0, values[0], names, matrix=matrix) for names, matrix in found]
+        pairs = resolved(where, list(values[0].columns), arrays)
+        reads = [_read(where, 0, values[0], names, matrix=matrix) for names, matrix in pairs]
     else:
         reads = [_whole(where, number, value) for number, value in enumerate(values)]
     return {
@@ -75,9 +75,9 @@ def make_plan(where: str, form: PartitionForm) -> Plan:
 def columns_of(plan: Mapping[str, Any]) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
     # dtype and row shape of each array that frames become; None if only rows tell, as of lists in them.
     columns = [(one["matrix"], one["columns"] or []) for one in plan["reads"]]
-    if any(not found or is_row_array(found[0]) for _, found in columns):
+    if any(not plans or is_row_array(plans[0]) for _, plans in columns):
         return None
-    return tuple((matrix, (len(found),)) if matrix else (found[0]["dtype"], ()) for matrix, found in columns)
+    return tuple((matrix, (len(plans),)) if matrix else (plans[0]["dtype"], ()) for matrix, plans in columns)
 
 
 def opened(where: str, plan: Mapping[str, Any], form: PartitionForm) -> list[Any]:

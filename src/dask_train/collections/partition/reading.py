@@ -77,14 +77,14 @@ def _read_column(where: str, series: Any, column: ColumnPlan) -> np.ndarray:
         return column_texts(where, name, series)
     if how == "objects":
         return object_rows(where, name, series)
-    found = column_of(where, name, series.dtype)
+    actual = column_of(where, name, series.dtype)
     if how in {"arrow", "codes"}:
-        if (found["how"], found["dtype"], found["categories"]) != (how, dtype, column["categories"]):
+        if (actual["how"], actual["dtype"], actual["categories"]) != (how, dtype, column["categories"]):
             raise ValueError(_other(where, name, series.dtype, column))
         return arrow_rows(where, name, series) if how == "arrow" else series.cat.codes.to_numpy().astype(dtype)
-    if found["how"] not in {"plain", "nullable"} or not np.can_cast(found["dtype"], dtype, "safe"):  # type: ignore[arg-type]
+    if actual["how"] not in {"plain", "nullable"} or not np.can_cast(actual["dtype"], dtype, "safe"):  # type: ignore[arg-type]
         raise ValueError(_other(where, name, series.dtype, column))
-    if found["how"] == "nullable":
+    if actual["how"] == "nullable":
         numbers = series.to_numpy(dtype=dtype, na_value=np.nan)
         if series.dtype.kind in "iu" and (np.abs(numbers) >= 2.0**53).any():
             raise ValueError(f"Column {name!r} of {where} has integers beyond 53 bits, which float64 would round.")

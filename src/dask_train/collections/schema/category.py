@@ -95,15 +95,17 @@ class CategoryColumn(FrameColumn):
         """Return a column with these categories, whose values are those of the column."""
         import pandas as pd
 
-        given = getattr(column.dtype, "categories", None)
-        is_same = given is not None and same_values(given, self.categories) and column.dtype.ordered == self.ordered
+        categories = getattr(column.dtype, "categories", None)
+        is_same = (
+            categories is not None and same_values(categories, self.categories) and column.dtype.ordered == self.ordered
+        )
         if is_same and not coded:
             return column
-        known = given is not None and _UNKNOWN not in given.tolist()
-        if known or given is None:
-            of_values = family_of(given if known else pd.Index([], dtype=column.dtype))
+        known = categories is not None and _UNKNOWN not in categories.tolist()
+        if known or categories is None:
+            of_values = family_of(categories if known else pd.Index([], dtype=column.dtype))
             own = family_of(self.categories)
-            if (given is None or len(given)) and of_values not in (own, "objects"):
+            if (categories is None or len(categories)) and of_values not in (own, "objects"):
                 raise self._other(what, column, f"Make values of it that are {own}.")
         task = partial(with_categories, what, self.dtype, None if not coded else "codes")
         if not has_meta(column):
@@ -206,8 +208,8 @@ def codes_by_value(categories: Any, column: Any) -> tuple[np.ndarray, list[Any]]
         places = _places(categories, own)
         codes = column.cat.codes.to_numpy()
         used = np.unique(codes[codes >= 0])
-        found = np.append(places, -1)[codes]  # code -1 takes the last one
-        return found, own.take(used[places[used] < 0]).tolist()
+        mapped = np.append(places, -1)[codes]  # code -1 takes the last one
+        return mapped, own.take(used[places[used] < 0]).tolist()
     values = pd.Index(column)
     codes = _places(categories, values)
     odd = (codes < 0) & ~column.isna().to_numpy(bool)
@@ -252,8 +254,8 @@ def family_of(index: Any) -> str:
         return "truth values" if dtype.kind == "b" else "numbers"
     if dtype.kind == "M":
         return "dates" if getattr(dtype, "tz", None) is None else "dates with a time zone"
-    told = "spans of time" if dtype.kind == "m" else pd.api.types.infer_dtype(index, skipna=True)
-    return _FAMILIES.get(told, told if dtype.kind == "m" else "objects")
+    kind = "spans of time" if dtype.kind == "m" else pd.api.types.infer_dtype(index, skipna=True)
+    return _FAMILIES.get(kind, kind if dtype.kind == "m" else "objects")
 
 
 def listed(values: Sequence[Any]) -> str:

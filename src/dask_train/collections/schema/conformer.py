@@ -134,11 +134,16 @@ class Conformer:
         """
         order = self._known.features
         for frame in inputs:
-            found = None if frame is None else frame.features
-            if isinstance(order, list) and isinstance(found, list) and order != found and set(order) == set(found):
+            features = None if frame is None else frame.features
+            if (
+                isinstance(order, list)
+                and isinstance(features, list)
+                and order != features
+                and set(order) == set(features)
+            ):
                 raise ValueError(
-                    f"The features of {what} lie in the order {listed(found)}, and the model was fitted with the order "
-                    f"{listed(order)}. Publish the data set with features={order!r}."
+                    f"The features of {what} lie in the order {listed(features)}, and the model was fitted with the "
+                    f"order {listed(order)}. Publish the data set with features={order!r}."
                 )
         for several, known, noted in (
             (inputs, self._known.columns, self._columns),
@@ -161,12 +166,12 @@ class Conformer:
             raise unknown_categories(what, column.name)
         if own is not None and own != column:
             several = (column, own)
-            told = [
+            texts = [
                 listed(one.categories.tolist()) if isinstance(one, CategoryColumn) else one.told() for one in several
             ]
             raise ValueError(
-                f"Column {column.name!r} of {what} lies in shared memory as codes of {told[0]}, and the model was "
-                f"fitted with {told[1]}. Pass the frame itself, whose values are mapped; or publish it with these "
+                f"Column {column.name!r} of {what} lies in shared memory as codes of {texts[0]}, and the model was "
+                f"fitted with {texts[1]}. Pass the frame itself, whose values are mapped; or publish it with these "
                 f"categories: frame.assign(**{{{column.name!r}: frame[{column.name!r}].cat.set_categories([...])}})."
             )
 

@@ -64,19 +64,19 @@ def matched(what: str, schema: FrameSchema, features: Any, known: Sequence[Any])
     return own, list(columns.items())
 
 
-def _renamed(what: str, own: Any, given: Any, columns: Mapping[Any, FrameColumn], pairs: list[Any]) -> Any:
+def _renamed(what: str, own: Any, features: Any, columns: Mapping[Any, FrameColumn], pairs: list[Any]) -> Any:
     """Match structures whose names differ: a single name says which column it stands for, a list does not."""
-    if given is None or (_is_list(own) and _is_list(given) and set(own) == set(given)):
+    if features is None or (_is_list(own) and _is_list(features) and set(own) == set(features)):
         pairs += [(name, columns[name]) for name in names_in(own)]
         return own
-    if isinstance(own, Mapping) and isinstance(given, Mapping) and set(own) == set(given):
-        return {name: _renamed(what, own[name], given[name], columns, pairs) for name in own}
-    if is_name(own) and is_name(given):
-        pairs.append((given, columns[own]))
-        return given
+    if isinstance(own, Mapping) and isinstance(features, Mapping) and set(own) == set(features):
+        return {name: _renamed(what, own[name], features[name], columns, pairs) for name in own}
+    if is_name(own) and is_name(features):
+        pairs.append((features, columns[own]))
+        return features
     raise ValueError(
-        f"{passed('features', given)} of {what}, and the model was fitted with {own!r}, so which column means what is "
-        f"not known. Leave {named('features')} out; where columns have other names now, "
+        f"{passed('features', features)} of {what}, and the model was fitted with {own!r}, so which column means what "
+        f"is not known. Leave {named('features')} out; where columns have other names now, "
         + by_caller("rename them: frame.rename(columns={...}).", "write them by these.")
     )
 

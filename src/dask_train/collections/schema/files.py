@@ -49,12 +49,12 @@ def read_json(
     shown = masked(os.fspath(path))
     content, is_zip = _content(what, os.fspath(path), options)
     try:
-        found = json_within(io.BytesIO(content)) if is_zip else json.loads(content)
+        document = json_within(io.BytesIO(content)) if is_zip else json.loads(content)
     except (ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"The schema in {shown} can't be read: {type(error).__name__}: {error}. {ADVICE}") from error
-    if not isinstance(found, dict | None):
+    if not isinstance(document, dict | None):
         raise ValueError(f"{what}={shown!r} holds no schema. {ADVICE}")
-    return found
+    return document
 
 
 def _content(what: str, text: str, options: Mapping[str, Any] | None) -> tuple[bytes, bool]:
@@ -79,5 +79,5 @@ def json_within(file: Any) -> dict[str, Any] | None:
     with zipfile.ZipFile(file) as parts:
         if SCHEMA_FILE not in parts.namelist():
             return None
-        found: dict[str, Any] = json.loads(parts.read(SCHEMA_FILE))
-    return found
+        document: dict[str, Any] = json.loads(parts.read(SCHEMA_FILE))
+    return document

@@ -89,8 +89,8 @@ class FrameSchema(Shown):
     @property
     def classes(self) -> list[Any] | None:
         """Return the label's values in the order of their codes, where it has categories; else None."""
-        found = [one for one in self.targets if isinstance(one, CategoryColumn)]
-        return found[0].categories.tolist() if len(found) == 1 else None
+        columns = [one for one in self.targets if isinstance(one, CategoryColumn)]
+        return columns[0].categories.tolist() if len(columns) == 1 else None
 
     def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
         """Write the schema into a JSON file, which :meth:`load` and ``schema=`` of :func:`dask_train.predict` take.
@@ -203,10 +203,10 @@ class FrameSchema(Shown):
     def digest(self) -> str:
         """A text that identifies the schema, in any process."""
         try:
-            told = json.dumps(self.to_json())
+            text = json.dumps(self.to_json())
         except TypeError:  # values that JSON can't represent
-            told = repr([(one.name, one.kind, self.categories.get(one.name)) for one in (*self.columns, *self.targets)])
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+            text = repr([(one.name, one.kind, self.categories.get(one.name)) for one in (*self.columns, *self.targets)])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _card(self) -> Card:
         rows = [(repr(one.name), one.kind, _told(one)) for one in self.columns]
@@ -221,11 +221,11 @@ def _told(column: FrameColumn) -> str:
     return listed(column.categories.tolist()) if isinstance(column, CategoryColumn) else column.told()
 
 
-def _is_schema(found: Mapping[str, Any]) -> bool:
+def _is_schema(document: Mapping[str, Any]) -> bool:
     """Return whether JSON is that of a schema: pandas, for one, writes frames with ``columns``, too."""
-    number = found.get("format")
+    number = document.get("format")
     # A later version may name the parts otherwise.
-    return isinstance(number, int) and (number > FORMAT or found.keys() >= {"columns", "targets", "features"})
+    return isinstance(number, int) and (number > FORMAT or document.keys() >= {"columns", "targets", "features"})
 
 
 def schema_to_json(schema: FrameSchema | None) -> dict[str, Any]:
@@ -250,15 +250,15 @@ def schema_at(what: str, path: str | os.PathLike[str], options: Mapping[str, Any
     ``options`` are for a URL; a local path is opened without them.
     """
     shown = f"{what}={masked(os.fspath(path))!r}"
-    found = read_json(path, options, what=what)
-    if found is None or found.get("columns", ()) is None:
+    document = read_json(path, options, what=what)
+    if document is None or document.get("columns", ()) is None:
         raise ValueError(
             f"{shown} is of a model that was saved without a schema. Pass another path, result.schema, or "
             "dt.FrameSchema.of(frame) of the frame that the model was fitted on."
         )
-    if not _is_schema(found):
+    if not _is_schema(document):
         raise ValueError(f"{shown} holds no schema. {ADVICE}")
-    return FrameSchema.from_json(found)
+    return FrameSchema.from_json(document)
 
 
 def only_categories(schema: FrameSchema) -> FrameSchema:
@@ -334,9 +334,9 @@ def _structure_to_json(structure: Any) -> Any:
     return {"names": list(map(value_to_json, structure))}
 
 
-def _structure_from_json(found: Any) -> Any:
-    if found is None:
+def _structure_from_json(structure: Any) -> Any:
+    if structure is None:
         return None
-    if "inputs" in found:
-        return {name: _structure_from_json(below) for name, below in found["inputs"].items()}
-    return value_from_json(found["name"]) if "name" in found else list(map(value_from_json, found["names"]))
+    if "inputs" in structure:
+        return {name: _structure_from_json(below) for name, below in structure["inputs"].items()}
+    return value_from_json(structure["name"]) if "name" in structure else list(map(value_from_json, structure["names"]))

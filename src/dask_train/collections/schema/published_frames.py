@@ -39,8 +39,8 @@ def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSch
         values = list(data.values())
     else:
         values = list(data) if isinstance(data, tuple | list) else [data]
-    found = tuple(_schema_of(what, value) for value in values)
-    return found if any(each is not None and each.categories for each in found) else ()
+    schemas = tuple(_schema_of(what, value) for value in values)
+    return schemas if any(each is not None and each.categories for each in schemas) else ()
 
 
 def _schema_of(what: str, value: Any) -> FrameSchema | None:

@@ -72,8 +72,8 @@ def index_to_json(index: Any) -> dict[str, Any]:
     if index.dtype.kind in "mM" and hasattr(index, "asi8"):  # the numbers behind dates and spans of time, in their unit
         zone = getattr(index, "tz", None)
         plain = index if zone is None else index.tz_convert("UTC").tz_localize(None)
-        told = {"dtype": str(plain.dtype), "values": plain.asi8.tolist()}
-        return told if zone is None else {**told, "zone": str(zone)}
+        as_json = {"dtype": str(plain.dtype), "values": plain.asi8.tolist()}
+        return as_json if zone is None else {**as_json, "zone": str(zone)}
     return {"dtype": str(index.dtype), "values": [value_to_json(value) for value in index.tolist()]}
 
 

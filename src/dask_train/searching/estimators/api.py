@@ -73,21 +73,21 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
         made = candidate_of(0, build, each)
         if has_weights:
             check_takes_weight(made.whole)
-    asked: dict[str, Any] = {"estimator": text_of(build), "params": text_of(settings.params)}
-    asked |= {"scoring": text_of(scoring), "refit": counts}
+    arguments: dict[str, Any] = {"estimator": text_of(build), "params": text_of(settings.params)}
+    arguments |= {"scoring": text_of(scoring), "refit": counts}
     pool = PoolSettings(framework=Estimators(), concurrency=settings.concurrency)
     with ExitStack() as stack:
         named = checked({DATA: data}, run)
         kept = None
         if policy is not None:
-            kept = stack.enter_context(kept_search(policy, asked, GridState, resume=run.resume))
+            kept = stack.enter_context(kept_search(policy, arguments, GridState, resume=run.resume))
         place = stack.enter_context(opened(named, run, pool))
         folds = folds_of(settings.cv, place.held.segments[DATA], data.columns, place.client)
         splits = folds.of(build)
         if kept is not None:
             kept.check_same({**place.told, "cv": folds.text()})
-        told = search_log(run.log, f"grid-{uuid.uuid4().hex[:6]}", {**asked, "cv": text_of(settings.cv)})
-        study = GridStudy(build, candidates, splits, rule, counts, kept=kept, log=told, schema=data.schema)
+        log = search_log(run.log, f"grid-{uuid.uuid4().hex[:6]}", {**arguments, "cv": text_of(settings.cv)})
+        study = GridStudy(build, candidates, splits, rule, counts, kept=kept, log=log, schema=data.schema)
         start = partial(launch, EstimatorLoop(columns=data.columns), {"worker": 1}, framework=Estimators())
         display = SearchDisplay(run.progress, metric=counts or next(iter(rule.scorers)), trials=len(candidates))
         return trained(place.slots(start, study, num_trials=study.num_left), study, display, GridResult)
@@ -185,8 +185,8 @@ def _validation(data: InputData, settings: TrialsSettings) -> InputData:
 
     A frame with the columns that they are fitted on, and that of weights.
     """
-    given, label, sample_weight = settings.validation_data, settings.label, settings.sample_weight
-    several = given if isinstance(given, tuple | list) else (given,)
+    validation_data, label, sample_weight = settings.validation_data, settings.label, settings.sample_weight
+    several = validation_data if isinstance(validation_data, tuple | list) else (validation_data,)
     if not 1 <= len(several) <= 3:
         raise ValueError(
             "validation_data is features, targets and perhaps weights, (X, y) or (X, y, weights), or a frame with its "
@@ -198,13 +198,13 @@ def _validation(data: InputData, settings: TrialsSettings) -> InputData:
     chosen = list(places) if isinstance(places, dict) else settings.features
     named = label if y is None else None
     weight = sample_weight if not others and isinstance(sample_weight, str) else weight
-    found = estimator_data(VALIDATION_DATA, x, y, chosen, named, sample_weight=weight, known=data.schema)
-    if (found.columns.labels is None) != (data.columns.labels is None):
+    validation = estimator_data(VALIDATION_DATA, x, y, chosen, named, sample_weight=weight, known=data.schema)
+    if (validation.columns.labels is None) != (data.columns.labels is None):
         raise ValueError(
-            f"validation_data has {'no' if found.columns.labels is None else 'some'} targets, and the data has "
+            f"validation_data has {'no' if validation.columns.labels is None else 'some'} targets, and the data has "
             f"{'none' if data.columns.labels is None else 'some'}. Pass both with targets, or both without."
         )
-    return found
+    return validation
 
 
 WHAT = {search_grid: "a grid", search_trials: "estimators"}

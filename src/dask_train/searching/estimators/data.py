@@ -113,8 +113,8 @@ def _with_groups(what: str, data: InputData, groups: Any) -> InputData:
     return replace(data, value=(*data.value, exact_ids(what, groups)), columns=columns, opened=None)
 
 
-def _plain(given: Any) -> Any:
-    return np.asarray(given) if isinstance(given, list | tuple) else given
+def _plain(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, list | tuple) else value
 
 
 def folds_of(cv: Any, segments: SharedSegments, columns: Columns, client: Client) -> Folds:
@@ -131,11 +131,11 @@ def folds_of(cv: Any, segments: SharedSegments, columns: Columns, client: Client
 
 def _values(segments: SharedSegments, number: int, client: Client) -> np.ndarray:
     """Return all values of a column, in this process."""
-    found: np.ndarray = client.compute(segments.array(number)).result()
-    return found
+    values: np.ndarray = client.compute(segments.array(number)).result()
+    return values
 
 
-def _check_known(what: str, given: Any) -> None:
+def _check_known(what: str, values: Any) -> None:
     """Check that the categories of values are known, where they are categories.
 
     Raises
@@ -143,7 +143,11 @@ def _check_known(what: str, given: Any) -> None:
     ValueError
         They are not.
     """
-    if hasattr(getattr(given, "dtype", None), "categories") and dask.is_dask_collection(given) and not given.cat.known:
+    if (
+        hasattr(getattr(values, "dtype", None), "categories")
+        and dask.is_dask_collection(values)
+        and not values.cat.known
+    ):
         raise ValueError(
             f"The categories of {what} are not known yet. Make them known: {what} = {what}.cat.as_known()."
         )

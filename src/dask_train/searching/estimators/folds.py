@@ -86,17 +86,17 @@ class Folds:
 
     def text(self) -> str:
         """Return what tells folds from others, on all machines: ``cv``, and a digest of all of their rows."""
-        found = []
+        digests = []
         for classifies in (False, True) if self._depends else (False,):
             try:
                 digest = hashlib.blake2b(digest_size=8)
                 for split in self._of_kind(classifies):
                     for numbers in (split.train, split.test):
                         digest.update(np.append(numbers, -1).tobytes())
-                found.append(digest.hexdigest())
+                digests.append(digest.hexdigest())
             except ValueError as error:  # too few rows of a class, which regressors do not mind
-                found.append(str(error))
-        return f"{text_of(self._cv)} of rows {', '.join(found)}"
+                digests.append(str(error))
+        return f"{text_of(self._cv)} of rows {', '.join(digests)}"
 
 
 def _splits(
@@ -120,12 +120,12 @@ def _needs_groups(splitter: Any) -> bool:
     return routing is not None and routing().split.requests.get("groups") is True
 
 
-def _numbers(given: Any, num_rows: int) -> np.ndarray:
-    found = np.asarray(given)
-    found = np.flatnonzero(found) if found.dtype == bool else found.astype(np.int64)
-    if len(found) and (found.min() < -num_rows or found.max() >= num_rows):
-        raise ValueError(f"cv gives rows up to {found.max()}, and there are {num_rows}. Pass numbers from 0.")
-    return np.where(found < 0, found + num_rows, found)
+def _numbers(selection: Any, num_rows: int) -> np.ndarray:
+    numbers = np.asarray(selection)
+    numbers = np.flatnonzero(numbers) if numbers.dtype == bool else numbers.astype(np.int64)
+    if len(numbers) and (numbers.min() < -num_rows or numbers.max() >= num_rows):
+        raise ValueError(f"cv gives rows up to {numbers.max()}, and there are {num_rows}. Pass numbers from 0.")
+    return np.where(numbers < 0, numbers + num_rows, numbers)
 
 
 def _small(numbers: np.ndarray) -> np.ndarray:

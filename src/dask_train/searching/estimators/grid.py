@@ -135,7 +135,7 @@ class GridStudy(Study):
         for number, params in enumerate(self._candidates):
             made = candidate_of(number, self._estimator, params)
             groups.setdefault((len(made.steps) > 1, made.keys[0]), {})[number] = params
-        found = []
+        units = []
         for group in sorted(groups.values(), key=len, reverse=True):
             for fold, split in enumerate(self._splits):
                 left = {number: params for number, params in group.items() if (number, fold) not in self._scores}
@@ -143,8 +143,8 @@ class GridStudy(Study):
                     unit = Candidates(
                         estimator=self._estimator, params=left, fold=fold, split=split, scoring=self._scoring
                     )
-                    found.append(unit)
-        return found
+                    units.append(unit)
+        return units
 
     @property
     def num_left(self) -> int:
@@ -186,9 +186,9 @@ class GridStudy(Study):
             self.refit_s = done.seconds
             self._take_best(done.parts)
             return  # which is kept at the end
-        found, num_fits = done.parts
+        scores, num_fits = done.parts
         self.num_fits += num_fits
-        self._take(unit, found)
+        self._take(unit, scores)
 
     def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:  # noqa: ARG002
         """Note that a unit has raised as a whole."""
@@ -204,8 +204,8 @@ class GridStudy(Study):
         else:
             self._units.append((self._unit_of(handed), True))
 
-    def _take(self, unit: Candidates, found: Sequence[FoldScore]) -> None:
-        for score in found:
+    def _take(self, unit: Candidates, scores: Sequence[FoldScore]) -> None:
+        for score in scores:
             self._scores[score.candidate, unit.fold] = score
             if self.log is not None and score.scores:
                 self.log.write(score.candidate, {"step": unit.fold, **score.scores})

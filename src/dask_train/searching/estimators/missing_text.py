@@ -30,9 +30,9 @@ def unmarked(values: np.ndarray) -> np.ndarray:
     import pandas as pd
 
     missing = {_NONE: None, _NA: pd.NA, _NAN: np.nan}
-    found = np.empty(len(values), object)
-    found[:] = [missing.get(value, value) if isinstance(value, bytes) else value for value in values]
-    return found
+    texts = np.empty(len(values), object)
+    texts[:] = [missing.get(value, value) if isinstance(value, bytes) else value for value in values]
+    return texts
 
 
 def is_text(dtype: Any) -> bool:

@@ -85,8 +85,8 @@ def decoded(what: str, values: np.ndarray, column: Column) -> np.ndarray:
         return values
     if missing := int((values < 0).sum()):
         raise ValueError(f"{what} has {missing} rows without a category. Fill them in, or leave these rows out.")
-    found: np.ndarray = np.asarray(column.categories[0])[values]
-    return found
+    categories: np.ndarray = np.asarray(column.categories[0])[values]
+    return categories
 
 
 def _series(values: np.ndarray, dtype: Any) -> Any:

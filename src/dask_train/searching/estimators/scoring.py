@@ -40,17 +40,17 @@ class Scoring:
 
         One of several that fails is NaN, as in ``GridSearchCV``, and reported.
         """
-        given, found = (X,) if y is None else (X, y), {}
+        arguments, scores = (X,) if y is None else (X, y), {}
         for name, scorer in self.scorers.items():
             more = {"sample_weight": weight} if name in self.weighted and weight is not None else {}
             try:
-                found[name] = float(scorer(model, *given, **more))
+                scores[name] = float(scorer(model, *arguments, **more))
             except Exception as error:
                 if len(self.scorers) == 1:
                     raise
-                found[name] = math.nan
+                scores[name] = math.nan
                 warnings.warn(f"The score {name!r} can't be made: {type(error).__name__}: {error}", stacklevel=2)
-        return found
+        return scores
 
 
 def scoring_of(estimator: Any, scoring: Any, *, has_weights: bool) -> Scoring:

@@ -57,8 +57,10 @@ def _column(name: str, candidates: Sequence[Mapping[str, Any]]) -> Any:
     """Return a parameter of all candidates; masked in those that leave it as it is."""
     values = [params.get(name) for params in candidates]
     masks = [name not in params for params in candidates]
-    given = [value for value, is_masked in zip(values, masks, strict=True) if not is_masked]
-    dtype = np.array(given).dtype if all(type(value) in (bool, int, float) for value in given) else np.dtype(object)
+    unmasked = [value for value, is_masked in zip(values, masks, strict=True) if not is_masked]
+    dtype = (
+        np.array(unmasked).dtype if all(type(value) in (bool, int, float) for value in unmasked) else np.dtype(object)
+    )
     column: Any = np.ma.MaskedArray(np.empty(len(values), dtype), mask=masks)
     for number, (value, is_masked) in enumerate(zip(values, masks, strict=True)):
         if not is_masked:

@@ -35,19 +35,19 @@ class EstimatorTasks:
     def task(self, trial: Any) -> TrialSpec:
         """Return what is to be fitted for a trial of Optuna."""
         made = self.build(trial)
-        given: Mapping[str, Any] = {}
+        arguments: Mapping[str, Any] = {}
         if isinstance(made, tuple):
             if len(made) != 2 or not isinstance(made[1], Mapping) or set(made[1]) - {"rounds"}:
                 raise TypeError(
                     f"build returned a tuple, {made!r}; it is an estimator and {{'rounds': n}}, or an estimator alone."
                 )
-            made, given = made
+            made, arguments = made
         if not hasattr(made, "get_params") or not hasattr(made, "fit"):
             raise TypeError(
                 f"build returned a {type(made).__name__}, and scoring= and cv= are of estimators. Put a Keras model "
                 "into dask_train.sklearn.KerasClassifier, or leave scoring and cv out."
             )
-        rounds = given.get("rounds", 1)
+        rounds = arguments.get("rounds", 1)
         check_rounds(made, rounds, has_weights=self.has_weights)
         task = EstimatorTask(
             estimator=made,

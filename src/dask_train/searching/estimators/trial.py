@@ -55,7 +55,7 @@ class EstimatorTask:
         """Fit it, round by round on all folds; the best round counts."""
         began = time.monotonic()
         best = BestEpoch(order)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught_warnings:
             warnings.simplefilter("always")
             for number, (scores, fitted) in enumerate(self._by_round(tables)):
                 score = float(np.mean(scores))
@@ -67,7 +67,7 @@ class EstimatorTask:
                     break
             if self.splits is not None and best.beats_others:
                 best.parts = self._on_all_rows(tables["data"], (best.epoch or 0) + 1)
-        return best.done(time.monotonic() - began, texts_of(told))
+        return best.done(time.monotonic() - began, texts_of(caught_warnings))
 
     def _kept(self, fitted: Any) -> Any:
         """Return what is kept of an estimator of the best round: with folds nothing, as all rows are fitted then."""
@@ -110,8 +110,8 @@ class EstimatorTask:
         return tables["data"].fold(self.splits[number])
 
     def _score(self, fitted: Any, rows: FoldRows) -> float:
-        (found,) = self.scoring(fitted, *rows).values()
-        return found
+        (score,) = self.scoring(fitted, *rows).values()
+        return score
 
     def _on_all_rows(self, rows: RowTable, num_rounds: int) -> Any:
         """Return the estimator, fitted on all rows for as many rounds as were best."""
@@ -155,20 +155,20 @@ def fitting(estimator: Any, rows: FoldRows, rounds: int) -> Iterator[Any]:
     Steps of a pipeline before the last one are fitted once. A round of ``partial_fit`` goes through all rows once; one
     of a warm start adds its part of ``n_estimators``.
     """
-    last, (given, y, weight) = _last(estimator), rows
+    last, (features, y, weight) = _last(estimator), rows
     for _, step in estimator.steps[:-1] if isinstance(estimator, Pipeline) else ():
         if step is None or isinstance(step, str):
             continue
         transforms = hasattr(step, "fit_transform")
-        given = step.fit_transform(given, y) if transforms else step.fit(given, y).transform(given)
+        features = step.fit_transform(features, y) if transforms else step.fit(features, y).transform(features)
     total = None if hasattr(last, "partial_fit") else last.n_estimators
     more = {"classes": np.unique(y)} if is_classifier(last) else {}
     more |= {} if weight is None else {"sample_weight": weight}
     for number in range(1, rounds + 1):
         if total is None:
-            last.partial_fit(given, *(() if y is None else (y,)), **more)
+            last.partial_fit(features, *(() if y is None else (y,)), **more)
         else:
-            fit(last.set_params(n_estimators=math.ceil(total * number / rounds)), given, y, weight)
+            fit(last.set_params(n_estimators=math.ceil(total * number / rounds)), features, y, weight)
         yield estimator
 
 

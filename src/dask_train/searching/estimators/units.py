@@ -43,11 +43,11 @@ class Candidates:
         """Fit and score them."""
         began = time.monotonic()
         candidates = [candidate_of(number, self.estimator, params) for number, params in self.params.items()]
-        with warnings.catch_warnings(record=True) as told, tables["data"].fold(self.split) as (train, test):
+        with warnings.catch_warnings(record=True) as caught_warnings, tables["data"].fold(self.split) as (train, test):
             warnings.simplefilter("always")
             fold = Fold(train.X, train.y, test.X, test.y, train.weight, test.weight)
-            found = scored(candidates, fold, self.scoring)
-        return _done(order, found, began, told)
+            parts = scored(candidates, fold, self.scoring)
+        return _done(order, parts, began, caught_warnings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +62,17 @@ class Refit:
         began = time.monotonic()
         whole = candidate_of(0, self.estimator, self.params).whole
         rows = tables["data"].all()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught_warnings:
             warnings.simplefilter("always")
             fit(whole, *rows)
-        return _done(order, whole, began, told)
+        return _done(order, whole, began, caught_warnings)
 
 
-def _done(order: TrialOrder, parts: Any, began: float, told: list[warnings.WarningMessage]) -> TrialDone:
+def _done(order: TrialOrder, parts: Any, began: float, caught_warnings: list[warnings.WarningMessage]) -> TrialDone:
     seconds = time.monotonic() - began
-    return TrialDone(number=order.number, value=None, epoch=None, parts=parts, seconds=seconds, warnings=texts_of(told))
+    return TrialDone(
+        number=order.number, value=None, epoch=None, parts=parts, seconds=seconds, warnings=texts_of(caught_warnings)
+    )
 
 
 def texts_of(told: Sequence[warnings.WarningMessage]) -> list[str]:

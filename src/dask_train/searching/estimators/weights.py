@@ -52,13 +52,13 @@ def weighted(estimator: Any, scorers: Mapping[str, Callable[..., float]]) -> fro
     """
     if isinstance(estimator, Pipeline):
         return frozenset()
-    found = frozenset(name for name, scorer in scorers.items() if _takes(scorer))
-    for name in scorers.keys() - found:
+    names = frozenset(name for name, scorer in scorers.items() if _takes(scorer))
+    for name in scorers.keys() - names:
         warn_at_the_call(
             f"The score {name!r} takes no sample_weight: all rows count alike in it, while the estimators are fitted "
             "with weights."
         )
-    return found
+    return names
 
 
 def _takes(scorer: Any) -> bool:
