@@ -29,9 +29,9 @@ async def see(timeout_s: float) -> dict[str, str]:
 
     Frameworks that are not installed are left out. Each is imported anew, which takes seconds.
     """
-    asked = [name for name in _QUESTIONS if importlib.util.find_spec(name) is not None]
-    answers = await asyncio.gather(*(asyncio.to_thread(_ask, name, timeout_s) for name in asked))
-    return dict(zip(asked, answers, strict=True))
+    installed = [name for name in _QUESTIONS if importlib.util.find_spec(name) is not None]
+    answers = await asyncio.gather(*(asyncio.to_thread(_ask, name, timeout_s) for name in installed))
+    return dict(zip(installed, answers, strict=True))
 
 
 def _ask(name: str, timeout_s: float) -> str:

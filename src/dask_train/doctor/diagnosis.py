@@ -37,8 +37,8 @@ class Finding:
 
 def diagnose(examination: Examination) -> list[Finding]:
     """Return all findings, the worst first."""
-    found = [finding for look in _LOOKS for finding in look(examination)]
-    return sorted(found, key=lambda finding: ("bad", "warn", "ok").index(finding.level))
+    findings = [finding for look in _LOOKS for finding in look(examination)]
+    return sorted(findings, key=lambda finding: ("bad", "warn", "ok").index(finding.level))
 
 
 def _answers(e: Examination) -> Iterator[Finding]:
@@ -51,8 +51,8 @@ def _answers(e: Examination) -> Iterator[Finding]:
     for why in sorted(set(e.silent.values())):
         names = [address for address, its in e.silent.items() if its == why]
         yield Finding("bad", f"{_of(names, e)} could not be asked: {why}.", "Look at its log and its host; restart it.")
-    for status in sorted({told["status"] for told in e.workers.values()} - {"running"}):
-        names = [address for address, told in e.workers.items() if told["status"] == status]
+    for status in sorted({probe["status"] for probe in e.workers.values()} - {"running"}):
+        names = [address for address, probe in e.workers.items() if probe["status"] == status]
         change = (
             "Free memory there, or raise its --memory-limit." if status == "paused" else "Wait for it, or restart it."
         )
@@ -63,19 +63,23 @@ def _versions(e: Examination) -> Iterator[Finding]:
     if isinstance(e.scheduler, tuple):
         yield from _differing(e, "python", {"the scheduler": e.scheduler[0]}, "bad")
         yield from _differing(e, "distributed", {"the scheduler": e.scheduler[0]}, "warn")
-    told = {address: one["versions"] for address, one in e.workers.items()}
-    missing = [address for address, versions in told.items() if "dask_train" not in versions]
+    installed = {address: one["versions"] for address, one in e.workers.items()}
+    missing = [address for address, versions in installed.items() if "dask_train" not in versions]
     if missing:
         yield Finding("bad", f"dask_train is not installed on {_of(missing, e)}.", f"There: {install_command()}.")
     for package in ("python", "dask_train"):
-        yield from _differing(e, package, told, "bad")
+        yield from _differing(e, package, installed, "bad")
     for package in ("dask", "distributed", "numpy", *FRAMEWORKS):
-        yield from _differing(e, package, told, "warn")
+        yield from _differing(e, package, installed, "warn")
 
 
-def _differing(e: Examination, package: str, told: Mapping[str, Mapping[str, str]], level: Level) -> Iterator[Finding]:
+def _differing(
+    e: Examination, package: str, installed: Mapping[str, Mapping[str, str]], level: Level
+) -> Iterator[Finding]:
     """Yield where a package is another one than here, or, where it is not here, than on most Dask workers."""
-    there = {name: _significant(package, versions[package]) for name, versions in told.items() if package in versions}
+    there = {
+        name: _significant(package, versions[package]) for name, versions in installed.items() if package in versions
+    }
     ours = e.here["versions"].get(package)
     if not there:
         return
@@ -93,7 +97,7 @@ def _significant(package: str, version: str) -> str:
 
 
 def _frameworks(e: Examination) -> Iterator[Finding]:
-    counts = {name: sum(name in told["versions"] for told in e.asked.values()) for name in FRAMEWORKS}
+    counts = {name: sum(name in probe["versions"] for probe in e.asked.values()) for name in FRAMEWORKS}
     if e.asked and not any(counts.values()):
         yield Finding(
             "warn",
@@ -101,7 +105,7 @@ def _frameworks(e: Examination) -> Iterator[Finding]:
             f"There: {install_command('torch')}, or with another extra.",
         )
     for name, count in counts.items():
-        missing = [address for address, told in e.asked.items() if name not in told["versions"]]
+        missing = [address for address, probe in e.asked.items() if name not in probe["versions"]]
         if count and missing:
             yield Finding(
                 "warn", f"{name} is missing on {_of(missing, e)}.", "Install it there, or name the others in on=."
@@ -113,24 +117,24 @@ def _frameworks(e: Examination) -> Iterator[Finding]:
 def _memory(e: Examination) -> Iterator[Finding]:
     full = [
         address
-        for address, told in e.workers.items()
-        if (told["memory_used"] or 0) > _MEMORY * (told["memory_limit"] or math.inf)
+        for address, probe in e.workers.items()
+        if (probe["memory_used"] or 0) > _MEMORY * (probe["memory_limit"] or math.inf)
     ]
     if full:
         change = "Free memory there, or raise its --memory-limit: Dask pauses it at 80 %."
         yield Finding("warn", f"More than {_MEMORY:.0%} of its memory is used on {_of(full, e)}.", change)
     tight = [
         address
-        for address, told in e.asked.items()
-        if (told["cgroup_used"] or 0) > _MEMORY * (told["cgroup_limit"] or math.inf)
+        for address, probe in e.asked.items()
+        if (probe["cgroup_used"] or 0) > _MEMORY * (probe["cgroup_limit"] or math.inf)
     ]
     if tight:
         change = "Free memory there, or give the container more."
         yield Finding("warn", f"More than {_MEMORY:.0%} of the container's memory is used on {_of(tight, e)}.", change)
-    for host in sorted({told["host"] for told in e.workers.values()}):
-        there = [told for told in e.workers.values() if told["host"] == host]
-        allowed = sum(told["memory_limit"] or 0 for told in there)
-        limit = min((told["cgroup_limit"] for told in there if told["cgroup_limit"]), default=None)
+    for host in sorted({probe["host"] for probe in e.workers.values()}):
+        there = [probe for probe in e.workers.values() if probe["host"] == host]
+        allowed = sum(probe["memory_limit"] or 0 for probe in there)
+        limit = min((probe["cgroup_limit"] for probe in there if probe["cgroup_limit"]), default=None)
         if limit and allowed > limit * _ROUNDING:
             yield Finding(
                 "warn",
@@ -141,24 +145,24 @@ def _memory(e: Examination) -> Iterator[Finding]:
 
 
 def _machines(e: Examination) -> Iterator[Finding]:
-    few = [address for address, told in e.asked.items() if 0 <= told["open_files"] < _OPEN_FILES]
+    few = [address for address, probe in e.asked.items() if 0 <= probe["open_files"] < _OPEN_FILES]
     if few:
         yield Finding("warn", f"Fewer than {_OPEN_FILES} files may be open on {_of(few, e)}.", "ulimit -n 65536 there.")
     change = "Use Linux 5.4 or newer, and let the container's seccomp profile allow it."
-    if lack := [address for address, told in e.asked.items() if not told["has_memfd"]]:
+    if lack := [address for address, probe in e.asked.items() if not probe["has_memfd"]]:
         yield Finding("warn", f"memfd_create (memory that is shared without files) fails on {_of(lack, e)}.", change)
-    if lack := [address for address, told in e.asked.items() if not told["has_pidfd"]]:
+    if lack := [address for address, probe in e.asked.items() if not probe["has_pidfd"]]:
         yield Finding("warn", f"pidfd_open (a process watched without races) fails on {_of(lack, e)}.", change)
-    for problem in sorted({told["gpu_problem"] for told in e.asked.values()} - {""}):
-        names = [address for address, told in e.asked.items() if told["gpu_problem"] == problem]
+    for problem in sorted({probe["gpu_problem"] for probe in e.asked.values()} - {""}):
+        names = [address for address, probe in e.asked.items() if probe["gpu_problem"] == problem]
         yield Finding("warn", f"The GPUs of {_of(names, e)} are not known: {problem}.", "Look at the driver there.")
-    hosts = {told["host"]: told for told in e.asked.values()}
-    gpus = sum(len(told["gpus"]) for told in hosts.values())
-    shm = min((told["shm_free"] for told in hosts.values() if told["shm_free"] is not None), default=None)
+    hosts = {probe["host"]: probe for probe in e.asked.values()}
+    gpus = sum(len(probe["gpus"]) for probe in hosts.values())
+    shm = min((probe["shm_free"] for probe in hosts.values() if probe["shm_free"] is not None), default=None)
     yield Finding("ok", f"{gpus or 'No'} GPU{'' if gpus == 1 else 's'} on {_hosts(len(hosts))}.")
     if shm is not None:
         yield Finding("ok", f"/dev/shm has {format_bytes(shm)} free at least; data does not go there.")  # noqa: S108
-    if having := [told["templates"] for told in e.asked.values() if told["templates"]]:
+    if having := [probe["templates"] for probe in e.asked.values() if probe["templates"]]:
         imported = ", ".join(sorted({template["imports"] for templates in having for template in templates}))
         on = f"{len(having)} Dask worker{'' if len(having) == 1 else 's'}"
         yield Finding(
@@ -167,15 +171,15 @@ def _machines(e: Examination) -> Iterator[Finding]:
 
 
 def _devices(e: Examination) -> Iterator[Finding]:
-    for host, told in sorted(e.sights.items()):
-        if isinstance(told, str):
-            yield Finding("warn", f"Whether frameworks use the GPUs of {host} is not known: {told}.", "Try again.")
+    for host, sight in sorted(e.sights.items()):
+        if isinstance(sight, str):
+            yield Finding("warn", f"Whether frameworks use the GPUs of {host} is not known: {sight}.", "Try again.")
             continue
-        for name, why in told.items():
+        for name, why in sight.items():
             if why:
                 change = f"Install {name} for CUDA there, or pass gpus=0 to compute on CPUs."
                 yield Finding("warn", f"{name} uses no GPU on {host}: {why}.", change)
-        if seeing := [name for name, why in told.items() if not why]:
+        if seeing := [name for name, why in sight.items() if not why]:
             yield Finding("ok", f"GPUs of {host} are used by {', '.join(seeing)}.")
 
 
@@ -200,7 +204,7 @@ def _network(e: Examination) -> Iterator[Finding]:
                 f"{route.start} can't connect to a port that {route.to} opened: {route.problem}.",
                 "Let the hosts reach each other on all ports above 1024: roles choose free ones.",
             )
-    hosts = len({told["host"] for told in e.workers.values()})
+    hosts = len({probe["host"] for probe in e.workers.values()})
     if e.routes and not any(route.problem for route in e.routes):
         where = "between hosts" if hosts > 1 else "on the only host"
         yield Finding("ok", f"Ports can be opened and reached {where} ({len(e.routes)} tried, {_hosts(hosts)}).")
@@ -213,7 +217,7 @@ def _network(e: Examination) -> Iterator[Finding]:
 
 
 def _nannies(e: Examination) -> Iterator[Finding]:
-    alone = [address for address, told in e.workers.items() if not told["has_nanny"]]
+    alone = [address for address, probe in e.workers.items() if not probe["has_nanny"]]
     if alone:
         what = f"{_of(alone, e)} {_has(alone)} no nanny: start_tensorflow needs one, fit and train don't."
         yield Finding("warn", what, "Start it without --no-nanny, or pass leave_servers=True.")

@@ -54,16 +54,20 @@ def examine_templates(client: Client) -> dict[str, list[TemplateProbe]]:
     RoleLostError
         The scheduler does not answer.
     """
-    found: dict[str, list[TemplateProbe]] = Peer(client).run(_examine_templates, Peer(client))
-    return found
+    probes_by_address: dict[str, list[TemplateProbe]] = Peer(client).run(_examine_templates, Peer(client))
+    return probes_by_address
 
 
 async def _examine_templates(peer: Peer) -> dict[str, list[TemplateProbe]]:
     addresses = await peer.workers()
-    told = ByValue(health_probe.tell_templates, health_probe)
-    answers = await asyncio.gather(*(_answer(peer.on_workers(told, workers=[address])) for address in addresses))
-    found = {address: probes for answer in answers if not isinstance(answer, str) for address, probes in answer.items()}
-    return {address: probes for address, probes in found.items() if probes}
+    tell_templates = ByValue(health_probe.tell_templates, health_probe)
+    answers = await asyncio.gather(
+        *(_answer(peer.on_workers(tell_templates, workers=[address])) for address in addresses)
+    )
+    probes_by_address = {
+        address: probes for answer in answers if not isinstance(answer, str) for address, probes in answer.items()
+    }
+    return {address: probes for address, probes in probes_by_address.items() if probes}
 
 
 def examine_here() -> Examination:
@@ -85,14 +89,14 @@ async def _examine(peer: Peer) -> Examination:
 
     addresses = list(identity["workers"])
     answers = dict(zip(addresses, await asyncio.gather(*map(ask, addresses)), strict=True))
-    told = {address: answer for address, answer in answers.items() if not isinstance(answer, str)}
-    workers = {address: answer[0] for address, answer in told.items()}
+    answered = {address: answer for address, answer in answers.items() if not isinstance(answer, str)}
+    workers = {address: answer[0] for address, answer in answered.items()}
     return Examination(
         address=str(identity["address"]),
         here=here,
         scheduler=scheduler,
         workers=workers,
-        clocks={address: answer[1] for address, answer in told.items()},
+        clocks={address: answer[1] for address, answer in answered.items()},
         silent={address: answer for address, answer in answers.items() if isinstance(answer, str)},
         routes=tuple(await asyncio.gather(*(_try(peer, to, start) for to, start in _ring(workers)))),
         sights=await _ask_for_sights(peer, workers),
@@ -101,14 +105,14 @@ async def _examine(peer: Peer) -> Examination:
 
 async def _ask_for_sights(peer: Peer, workers: dict[str, HealthProbe]) -> dict[str, dict[str, str] | str]:
     """Return whether frameworks use GPUs, of one Dask worker of each host that has some."""
-    asked = {told["host"]: address for address, told in workers.items() if told["gpus"]}
+    address_by_host = {probe["host"]: address for address, probe in workers.items() if probe["gpus"]}
     see = ByValue(device_probe.see, device_probe)
     answers = await asyncio.gather(
-        *(_answer(peer.on_workers(see, SIGHT_S, workers=[one]), SIGHT_S + ANSWER_S) for one in asked.values())
+        *(_answer(peer.on_workers(see, SIGHT_S, workers=[one]), SIGHT_S + ANSWER_S) for one in address_by_host.values())
     )
     return {
         host: answer if isinstance(answer, str) else answer[one]
-        for (host, one), answer in zip(asked.items(), answers, strict=True)
+        for (host, one), answer in zip(address_by_host.items(), answers, strict=True)
     }
 
 
@@ -136,8 +140,8 @@ async def _ask(peer: Peer, address: str) -> tuple[HealthProbe, Clock] | str:
     back_at = time.time()
     if isinstance(answer, str):
         return answer
-    told: HealthProbe = answer[address]
-    return told, Clock.compared(sent_at, told["asked_at"], told["answered_at"], back_at)
+    probe: HealthProbe = answer[address]
+    return probe, Clock.compared(sent_at, probe["asked_at"], probe["answered_at"], back_at)
 
 
 async def _ask_scheduler(peer: Peer) -> tuple[dict[str, str], bool] | str:
@@ -154,8 +158,8 @@ async def _ask_scheduler(peer: Peer) -> tuple[dict[str, str], bool] | str:
 def _ring(workers: dict[str, HealthProbe]) -> list[tuple[str, str]]:
     """Return which Dask worker listens and which connects: each host's first to the next host's, round to the first."""
     first: dict[str, str] = {}
-    for address, told in workers.items():
-        first.setdefault(told["host"], address)
+    for address, probe in workers.items():
+        first.setdefault(probe["host"], address)
     ends = list(first.values())[:_MOST_HOSTS]
     if len(ends) == 1:
         return [(ends[0], list(workers)[-1])]

@@ -45,9 +45,12 @@ def write_page(
     Path
         The file, as it was named.
     """
-    told = [(finding.level, finding.what, finding.change) for finding in findings]
+    finding_rows = [(finding.level, finding.what, finding.change) for finding in findings]
     cards = (
-        Card(kind="Findings", tables=[CardTable(columns=("", "what", "what to change"), rows=told, most=len(told))]),
+        Card(
+            kind="Findings",
+            tables=[CardTable(columns=("", "what", "what to change"), rows=finding_rows, most=len(finding_rows))],
+        ),
         Card(kind="Processes", tables=[CardTable(columns=columns, rows=rows, most=len(rows))]),
     )
     body = f"<h1>{escape(title)}</h1>" + "".join(f"<p>{card.html()}</p>" for card in cards)

@@ -147,14 +147,14 @@ class Dispatch:
     def tell_of(self, of: RoleProcess, number: int, data: DataSetOnDask | StreamOnDask) -> None:
         """Tell a role's agent what a data set is, once; the placement of its rows stays for the run."""
         roles = self._course.state.roles
-        told = (roles[of.key].address, of.role, number)
-        if told not in self._told:
-            self._told.add(told)
+        announcement = (roles[of.key].address, of.role, number)
+        if announcement not in self._told:
+            self._told.add(announcement)
             ranks = [roles[of.role, rank].address for rank in range(self._course.state.plan.counts[of.role])]
             table = data.table(of.role, ranks)
             where = [[address for address in holders if address not in self._lost] for holders in data.where]
             message = messages.DataSetPlaces(role=of.role, number=number, table=table, keys=data.keys, where=where)
-            self._send(told[0], message)
+            self._send(announcement[0], message)
 
     def _roles_on_host(self, address: str) -> int:
         host = self._hosts.get(address, address)
@@ -167,11 +167,11 @@ class Dispatch:
         peers: dict[str, list[str]] = {}
         for (role, _), member in self._course.state.roles.items():
             peers.setdefault(role, []).append(member.peer)
-        return peers if any(peer for found in peers.values() for peer in found) else {}
+        return peers if any(peer for addresses in peers.values() for peer in addresses) else {}
 
     def worker_lost(self, address: str) -> None:
         """Forget the agent of a Dask worker that is gone: its task would wait there for ever."""
-        self._told = {told for told in self._told if told[0] != address}
+        self._told = {announcement for announcement in self._told if announcement[0] != address}
         self._lost.add(address)
         self._briefs.pop(address, None)
         if (known := self._agents.pop(address, None)) is not None:
@@ -240,10 +240,10 @@ class Dispatch:
         if not self._is_large:
             return pickle.dumps(self._brief)
         asking = self._peer.on_workers(reachable, list(self._lent.values()), workers=[address], on_error="ignore")
-        found: dict[str, bool] = {}
+        answers: dict[str, bool] = {}
         with suppress(TimeoutError):  # it is busy
-            found = await asyncio.wait_for(asking, REACH_S)
-        if not found.get(address):
+            answers = await asyncio.wait_for(asking, REACH_S)
+        if not answers.get(address):
             return pickle.dumps(self._brief)
         assert self._course.history.letterbox is not None
         return pickle.dumps(replace(self._brief, functions=self._lent, letterbox=self._course.history.letterbox.place))
@@ -266,7 +266,7 @@ class Dispatch:
         """Let the next role that starts there get another one."""
         if address in self._agents and self._agents[address][1] is future:
             del self._agents[address]
-            self._told = {told for told in self._told if told[0] != address}
+            self._told = {announcement for announcement in self._told if announcement[0] != address}
 
     def _agent_ended(self, address: str, future: Future, error: str) -> None:
         self._forget_agent(address, future)
@@ -277,7 +277,7 @@ class Dispatch:
         deadline = time.monotonic() + command.timeout_s
         wanted = [[role, rank, self._job.needs.get(role, {})] for role, rank in command.roles]
         request = uuid.uuid4().hex
-        asked, host = f"{self._wanted(command)} can't be placed", self._host_for(command)
+        problem, host = f"{self._wanted(command)} can't be placed", self._host_for(command)
         while True:
             left_s = deadline - time.monotonic()
             answer = await self._peer.ask(
@@ -307,12 +307,14 @@ class Dispatch:
                 why, change = f"{answer['why']}.", "Ask for less, or start Dask workers with more."
             else:
                 why = answer["why"]
-                asked = f"{self._wanted(command)} found no room within {command.timeout_s:g} s"
+                problem = f"{self._wanted(command)} found no room within {command.timeout_s:g} s"
                 change = "Wait for what uses the cluster, add Dask workers, or raise train.placement.timeout."
             roles = [list(key) for key in command.roles]
             await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
             self._course.happened(
-                events.NoRoom(time=self._course.now(), wanted=f"{asked}.", why=why, change=change, roles=command.roles)
+                events.NoRoom(
+                    time=self._course.now(), wanted=f"{problem}.", why=why, change=change, roles=command.roles
+                )
             )
             return
 

@@ -145,8 +145,8 @@ class Run(Generic[R]):
         driver, values = self._driver, self._driver.history.values
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with driver.awaited():
-            found = await driver.until(lambda: bool(values) or driver.over, deadline)
-        if not found:
+            is_ready = await driver.until(lambda: bool(values) or driver.over, deadline)
+        if not is_ready:
             raise StalledError(f"No role of run {self.id} has sent a value within {timeout_s:g} s.")
         if not values:
             raise ClosedError(f"Run {self.id} is over: {driver.history.outcome}.")

@@ -183,9 +183,9 @@ class History:
             seen |= score.keys()
         if left:
             names = sorted(seen - ORIGIN)
-            told = f"Roles reported {', '.join(names[:20])}." if names else "Roles reported no scores."
+            reported = f"Roles reported {', '.join(names[:20])}." if names else "Roles reported no scores."
             hint = nearest(min(left), names)
-            self.notice(f"stop looks at {', '.join(sorted(left))}, which was never reported. {told}{hint}")
+            self.notice(f"stop looks at {', '.join(sorted(left))}, which was never reported. {reported}{hint}")
 
     def _ending(self, finish: Finish | None) -> Ending:
         good = finish is not None and finish.verdict is Verdict.OK
@@ -298,8 +298,8 @@ class History:
     def rows(self, num_rows: Mapping[tuple[str, int], int]) -> dict[str, int]:
         """Return the ledger's sums, for other clients that watch; empty if the run has read no rows."""
         ledger = self.ledger(num_rows)
-        found = {name: getattr(ledger, name) for name in ("read", "trained", "repeated", "dropped")}
-        return found if any(found.values()) else {}
+        sums = {name: getattr(ledger, name) for name in ("read", "trained", "repeated", "dropped")}
+        return sums if any(sums.values()) else {}
 
     def _started_with(self, key: Key, attempt: int) -> list[tuple[Key, int]]:
         """Return the roles that were all started at once with one, and which attempts those are; it is one of them."""

@@ -57,7 +57,7 @@ def modules_of(data: bytes) -> set[str]:
 
     Pickles within it, such as the classes of a model and the callbacks that a function of ours holds, are looked into.
     """
-    found: set[str] = set()
+    module_names: set[str] = set()
     memo: list[str | None] = []
     strings: list[str] = []  # pushed one after the other; STACK_GLOBAL takes the last two
     top: str | None = None
@@ -69,18 +69,18 @@ def modules_of(data: bytes) -> set[str]:
         if opcode.name in ("BINGET", "LONG_BINGET"):
             top = memo[int(str(argument))]
         elif opcode.name == "STACK_GLOBAL":
-            found.add(strings[-2])
+            module_names.add(strings[-2])
             top = _SUBIMPORT if ".".join(strings[-2:]) == _SUBIMPORT else None
         else:
             top = argument if isinstance(argument, str) and "UNICODE" in opcode.name else None
             if isinstance(argument, bytes) and _is_pickle(argument):
-                found |= modules_of(argument)
+                module_names |= modules_of(argument)
         if top is not None and top != _SUBIMPORT:
             strings.append(top)
             if importing:
-                found.add(top)
+                module_names.add(top)
         importing = top == _SUBIMPORT
-    return found
+    return module_names
 
 
 def _is_pickle(data: bytes) -> bool:
@@ -137,8 +137,8 @@ async def check_modules(peer: Peer, functions: dict[str, Parcel], addresses: Ite
                 "It is on the client's import path only.",
                 how_to_send(missing[0]),
             )
-    if found := await outdated_module(peer, others, addresses):
-        raise LaunchError(*found)
+    if outdated := await outdated_module(peer, others, addresses):
+        raise LaunchError(*outdated)
 
 
 async def lacked_modules(peer: Peer, names: Iterable[str], addresses: Iterable[str] | None) -> dict[str, list[str]]:
@@ -171,10 +171,10 @@ async def outdated_module(peer: Peer, names: Iterable[str], addresses: Iterable[
     return None
 
 
-async def _asked(peer: Peer, addresses: Iterable[str] | None, function: Any, *given: Any) -> dict[str, list[str]]:
+async def _asked(peer: Peer, addresses: Iterable[str] | None, function: Any, *arguments: Any) -> dict[str, list[str]]:
     where = await _present(peer, addresses)
     try:
-        asking = peer.on_workers(ByValue(function, modules), *given, workers=where, on_error="ignore")
+        asking = peer.on_workers(ByValue(function, modules), *arguments, workers=where, on_error="ignore")
         return await asyncio.wait_for(asking, PREFLIGHT_S)
     except TimeoutError:  # one of them is busy; what it lacks will be seen when it is needed
         return {}

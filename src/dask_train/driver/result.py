@@ -149,7 +149,7 @@ class RunAccount(Shown):
 
     def _values(self) -> list[tuple[str, str]]:
         """Return what counts most of the run's values, as names and texts."""
-        last: dict[str, Any] = next((told for told in reversed(self.scores) if told.get("rank", 0) == 0), {})
+        last: dict[str, Any] = next((score for score in reversed(self.scores) if score.get("rank", 0) == 0), {})
         return [(name, score_text(value)) for name, value in values_of(last).items()]
 
     def _curves(self) -> Curves:

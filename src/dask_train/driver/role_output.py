@@ -89,23 +89,23 @@ class OutputReader:
     async def _parts(self, addresses: set[str], last_s: float = 0.0) -> tuple[list[Part], set[str]]:
         """Return what Dask workers tell, and those of them where the run still is."""
         now = time.monotonic()
-        asked = [address for address in addresses if self._alone.get(address, 0.0) <= now]
-        answers = await asyncio.gather(*(self._part(address, last_s) for address in asked))
-        there = {address for address, answer in zip(asked, answers, strict=True) if answer is not None}
+        due = [address for address in addresses if self._alone.get(address, 0.0) <= now]
+        answers = await asyncio.gather(*(self._part(address, last_s) for address in due))
+        there = {address for address, answer in zip(due, answers, strict=True) if answer is not None}
         return [part for answer in answers for part in answer or ()], there
 
     async def _part(self, address: str, last_s: float) -> list[Part] | None:
         positions = [(*key, piece.position) for key, piece in self._pieces.items()]
         try:
-            asked = Peer(self._client).on_workers(
+            asking = Peer(self._client).on_workers(
                 read_new, self._run, positions, last_s, workers=[address], on_error="ignore"
             )
-            answers = await asyncio.wait_for(asked, WORKER_S)
+            answers = await asyncio.wait_for(asking, WORKER_S)
         except (DaskTrainError, OSError):  # TimeoutError is one
             self._alone[address] = time.monotonic() + LEFT_ALONE_S
             return None
-        found: Any = answers.get(address)
-        return None if found is None else [tuple(part) for part in found]
+        parts: Any = answers.get(address)
+        return None if parts is None else [tuple(part) for part in parts]
 
     def _take(self, part: Part) -> list[OutputLine]:
         role, rank, attempt, end, data = part

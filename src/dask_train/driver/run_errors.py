@@ -30,12 +30,12 @@ def error_of(
     raised = history.raised.get(key)
     if refuses is not None and finish.verdict is Verdict.ROLE_FAILED:
         for refusing, each in {key: raised, **history.raised}.items():
-            if each is None or not isinstance(found := _exception(each), Exception):
+            if each is None or not isinstance(exception := _exception(each), Exception):
                 continue
-            if refuses(found):  # also where ranks that have lost this one were heard first
-                found.add_note(_traceback(refusing, each))
-                found.add_note(last_line)
-                return found
+            if refuses(exception):  # also where ranks that have lost this one were heard first
+                exception.add_note(_traceback(refusing, each))
+                exception.add_note(last_line)
+                return exception
     if raised is not None and finish.verdict in (Verdict.ROLE_FAILED, Verdict.LAUNCH):
         error.__cause__ = _exception(raised)
         if raised.traceback:
@@ -60,7 +60,7 @@ def _exception(raised: Failed) -> BaseException | None:
     if not raised.exception:
         return None
     try:
-        found = pickle.loads(raised.exception)  # noqa: S301 - from our own role process
+        exception = pickle.loads(raised.exception)  # noqa: S301 - from our own role process
     except Exception:  # its class is not here; the traceback says what it was
         return None
-    return found if isinstance(found, BaseException) else None
+    return exception if isinstance(exception, BaseException) else None

@@ -18,9 +18,9 @@ class Scores:
 
     def __repr__(self) -> str:
         """Show how many have come, and the last one."""
-        told = self._driver.history.scores
-        last = f", the last one {told[-1]}" if told else ""
-        return f"<Scores: {len(told)} so far{last}; iterate to follow them>"
+        scores = self._driver.history.scores
+        last = f", the last one {scores[-1]}" if scores else ""
+        return f"<Scores: {len(scores)} so far{last}; iterate to follow them>"
 
     async def _more(self, seen: int) -> list[dict[str, Any]]:
         """Return what has come since, as soon as there is something; nothing when the run is over."""

@@ -47,11 +47,11 @@ class FollowedRun:
 
     def new_values(self) -> list[tuple[str, int, Any]]:
         """Role, rank and value of what was sent since the last call."""
-        values, found = self._driver.history.values, []
+        values, received = self._driver.history.values, []
         while values:
             role, rank, value = values.popleft()
-            found.append((role, rank, pickle.loads(value)))  # noqa: S301 - from our own role process
-        return found
+            received.append((role, rank, pickle.loads(value)))  # noqa: S301 - from our own role process
+        return received
 
     def tell_trial(self, trial: dict[str, Any]) -> None:
         """Show other clients which trial of a search the run is given; plain values."""

@@ -86,10 +86,10 @@ def files(
     >>> dt.fit(model, train, validation_data=test, epochs=5, batch_size=64, workers=2)
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
-    fs, found = listed(paths, storage_options)
-    names = tuple(found)
+    fs, file_sizes = listed(paths, storage_options)
+    names = tuple(file_sizes)
     labels, known = labels_of(names, label, classes)
-    sizes = np.array(list(found.values()), np.int64)
+    sizes = np.array(list(file_sizes.values()), np.int64)
     decode = decode or decode_picture
     file_set = FileSet(fs=fs, paths=names, sizes=sizes, labels=labels)
     skips = on_error == "skip"
@@ -150,8 +150,8 @@ class FileRows(OwnRows):
 
     def __repr__(self) -> str:
         """Return what the rows are, in a line."""
-        told = f"<FileRows: {len(self):,} files, {self.dtype} {self.decoder.row_shape}"
-        return f"{told}, {len(self.classes)} classes>" if self.classes else f"{told}>"
+        description = f"<FileRows: {len(self):,} files, {self.dtype} {self.decoder.row_shape}"
+        return f"{description}, {len(self.classes)} classes>" if self.classes else f"{description}>"
 
     def __getitem__(self, wanted: Any) -> Self:
         """Return some of the files, by a slice, or a list or array of numbers or booleans.

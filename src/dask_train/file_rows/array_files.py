@@ -120,14 +120,14 @@ def _block(read: Read, array: ArrayFile, start: int, stop: int) -> np.ndarray:
                 "It has been written since, or Dask workers see another file under this path.",
                 "List it again, from a place that this process and all Dask workers share.",
             )
-        found = read(array, start, stop)
+        rows = read(array, start, stop)
     except DataError:
         raise
     except Exception as error:
         raise unreadable(array.fs, array.path, error) from error
-    if (found.dtype.str, found.shape) != (array.dtype, (stop - start, *array.shape[1:])):
+    if (rows.dtype.str, rows.shape) != (array.dtype, (stop - start, *array.shape[1:])):
         raise DataError(f"{array.told()} ends before row {stop:,}.", "The file is damaged.", "Write it again.")
-    return found
+    return rows
 
 
 def stamp_of(fs: Any, path: str) -> str:

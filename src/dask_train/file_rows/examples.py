@@ -25,14 +25,14 @@ def parsed(data: bytes) -> dict[str, Any]:
     ValueError
         It is no example.
     """
-    found: dict[str, Any] = {}
+    features_by_name: dict[str, Any] = {}
     for features in _messages(data, 1):
         for entry in _messages(features, 1):
             parts = dict(_fields(entry))
             if not isinstance(parts.get(1), bytes):
                 raise ValueError("the record is no tf.train.Example: a feature has no name")
-            found[parts[1].decode()] = _values(parts.get(2, b""))
-    return found
+            features_by_name[parts[1].decode()] = _values(parts.get(2, b""))
+    return features_by_name
 
 
 def _values(feature: bytes) -> Any:
@@ -107,11 +107,11 @@ def _whole_numbers(data: bytes) -> np.ndarray:
     sizes = ends - starts + 1
     if len(sizes) and sizes.max() > 10:
         raise ValueError("the record is no tf.train.Example: a number has more than 10 bytes")
-    found = np.zeros(len(ends), np.uint64)
+    numbers = np.zeros(len(ends), np.uint64)
     for place in range(int(sizes.max(initial=0))):
         has = sizes > place
-        found[has] |= (several[starts[has] + place] & np.uint64(0x7F)) << np.uint64(7 * place)
-    return found.view(np.int64)
+        numbers[has] |= (several[starts[has] + place] & np.uint64(0x7F)) << np.uint64(7 * place)
+    return numbers.view(np.int64)
 
 
 def _packed(values: np.ndarray) -> np.ndarray:
@@ -122,8 +122,8 @@ def _packed(values: np.ndarray) -> np.ndarray:
     last[values == 0] = 0
     places = np.arange(10)
     parts[places < last[:, None]] |= 0x80
-    found: np.ndarray = parts[places <= last[:, None]]
-    return found
+    packed: np.ndarray = parts[places <= last[:, None]]
+    return packed
 
 
 def packed(fields: Mapping[str, Any]) -> bytes:

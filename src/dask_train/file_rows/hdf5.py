@@ -49,12 +49,12 @@ def hdf5(paths: Any, *names: str, storage_options: Mapping[str, Any] | None = No
     check_installed("Reading HDF5", "h5py", "pip install h5py")
     if not names:
         raise ValueError("No data set is named. Pass the names of some: dt.hdf5(path, 'x', 'y').")
-    fs, found = listed(paths, storage_options)
-    by_file = [[_described(fs, path, name) for name in names] for path in found]
+    fs, file_sizes = listed(paths, storage_options)
+    by_file = [[_described(fs, path, name) for name in names] for path in file_sizes]
     for several in by_file:
         if len({array.shape[0] for array in several}) > 1:
-            told = ", ".join(f"{array.name!r} has {array.shape[0]:,}" for array in several)
-            raise ValueError(f"Data sets of {several[0].path!r} have different numbers of rows: {told}.")
+            row_counts = ", ".join(f"{array.name!r} has {array.shape[0]:,}" for array in several)
+            raise ValueError(f"Data sets of {several[0].path!r} have different numbers of rows: {row_counts}.")
     arrays = [rows_on_disk(column, _read) for column in zip(*by_file, strict=True)]
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
@@ -78,8 +78,8 @@ def _array_of(fs: Any, path: str, name: str, dataset: Any) -> ArrayFile:
 
 
 def _read(array: ArrayFile, start: int, stop: int) -> np.ndarray:
-    found: np.ndarray = _with_dataset(array.fs, array.path, array.name, lambda dataset: dataset[start:stop])
-    return found
+    rows: np.ndarray = _with_dataset(array.fs, array.path, array.name, lambda dataset: dataset[start:stop])
+    return rows
 
 
 def _with_dataset(fs: Any, path: str, name: str, use: Any) -> Any:

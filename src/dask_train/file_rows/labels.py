@@ -47,20 +47,20 @@ class ClassNumbers:
         return partial(self._number, label)
 
     def _number(self, label: Callable[[Any], Any], record: Any) -> Any:
-        found = label(record)
-        if isinstance(found, bytes):
-            found = found.decode()
-        if not isinstance(found, str):
+        value = label(record)
+        if isinstance(value, bytes):
+            value = value.decode()
+        if not isinstance(value, str):
             if self.classes is not None:
-                raise RecordError(f"has the label {found!r}, which is no name of classes=", "Leave classes= out.")
-            return found
+                raise RecordError(f"has the label {value!r}, which is no name of classes=", "Leave classes= out.")
+            return value
         if self.classes is None:
-            raise RecordError(f"has the label {found!r}, a name", "Pass the names of all classes: classes=[...].")
-        if found not in self.classes:
+            raise RecordError(f"has the label {value!r}, a name", "Pass the names of all classes: classes=[...].")
+        if value not in self.classes:
             raise RecordError(
-                f"has the label {found!r}, and classes has {', '.join(map(repr, self.classes[:20]))}", "Add it there."
+                f"has the label {value!r}, and classes has {', '.join(map(repr, self.classes[:20]))}", "Add it there."
             )
-        return self.classes.index(found)
+        return self.classes.index(value)
 
 
 class RecordError(Exception):
@@ -102,13 +102,13 @@ def labels_of(
         return None, None
     if label != FOLDER and not callable(label):
         raise ValueError(f"label is {label!r}; it is 'folder', a function of a path, or None.")
-    found = [PurePosixPath(path).parent.name if label == FOLDER else label(path) for path in paths]  # type: ignore[operator]
-    if all(isinstance(each, str) for each in found):
-        return _numbered(paths, found, classes)
+    values = [PurePosixPath(path).parent.name if label == FOLDER else label(path) for path in paths]  # type: ignore[operator]
+    if all(isinstance(each, str) for each in values):
+        return _numbered(paths, values, classes)
     if classes is not None:
-        raise ValueError(f"classes= names the classes of labels, and label gives {found[0]!r}, which is no name.")
+        raise ValueError(f"classes= names the classes of labels, and label gives {values[0]!r}, which is no name.")
     try:
-        labels = np.asarray(found)
+        labels = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"label gives values of different shapes: {error}.") from error
     if labels.dtype.kind not in "biuf":

@@ -30,7 +30,7 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
     """
     patterns = _patterns(urlpath)
     options = checked_options(storage_options, paths=patterns[0])
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for pattern in patterns:
         with reaching("paths", pattern, options) as (fs, path):  # fsspec keeps one file system for all of them
             several = fs.glob(path, detail=True) if glob.has_magic(path) else _alone(fs, path)
@@ -38,8 +38,8 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
         if not files:
             hint = " It is a folder: name its files, as in 'train/*/*.jpg'." if several else ""
             raise ValueError(f"There is no file {pattern!r}.{hint}")
-        found |= files
-    return fs, dict(sorted(found.items()))
+        sizes |= files
+    return fs, dict(sorted(sizes.items()))
 
 
 def _alone(fs: Any, path: str) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def npy(paths: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
     --------
     >>> dt.fit(model, dt.npy("x-*.npy"), dt.npy("y-*.npy"), epochs=5, workers=2)
     """
-    fs, found = listed(paths, storage_options)
-    return rows_on_disk([_described(fs, path) for path in found], _read_npy)
+    fs, file_sizes = listed(paths, storage_options)
+    return rows_on_disk([_described(fs, path) for path in file_sizes], _read_npy)
 
 
 @raises_at_the_call
@@ -73,13 +73,13 @@ def memmap(
     --------
     >>> tokens = dt.memmap("tokens.bin", dtype="uint16", row_shape=(1024,))
     """
-    fs, found = listed(paths, storage_options)
+    fs, file_sizes = listed(paths, storage_options)
     kind, shape = np.dtype(dtype), tuple(int(size) for size in row_shape)
     row_bytes = kind.itemsize * math.prod(shape)
     if row_bytes < 1:
         raise ValueError(f"row_shape={row_shape!r} of {kind} makes rows without numbers.")
     files = []
-    for path, size in found.items():
+    for path, size in file_sizes.items():
         if size % row_bytes:
             raise ValueError(
                 f"File {path!r} has {size:,} bytes, which are no whole rows of {row_bytes:,} bytes: {kind} {shape}. "
@@ -131,5 +131,5 @@ def _rows(array: ArrayFile, file: Any, begin: int, start: int, stop: int) -> np.
     row_bytes = np.dtype(array.dtype).itemsize * math.prod(array.shape[1:])
     file.seek(begin + start * row_bytes)
     content = file.read((stop - start) * row_bytes)
-    found = np.frombuffer(content, array.dtype, len(content) // np.dtype(array.dtype).itemsize)
-    return found.reshape(-1, *array.shape[1:]) if len(content) == (stop - start) * row_bytes else found
+    numbers = np.frombuffer(content, array.dtype, len(content) // np.dtype(array.dtype).itemsize)
+    return numbers.reshape(-1, *array.shape[1:]) if len(content) == (stop - start) * row_bytes else numbers

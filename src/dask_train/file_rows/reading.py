@@ -28,13 +28,13 @@ def contents_of(fs: Any, paths: list[str]) -> list[bytes]:
     """
     try:
         # Of all calls of fsspec for several files this alone takes names with wildcards in them as they are.
-        found = fs.cat_ranges(paths, None, None, on_error="return")
+        contents = fs.cat_ranges(paths, None, None, on_error="return")
     except Exception as error:
         raise unreadable(fs, paths[0], error) from error
-    for path, content in zip(paths, found, strict=True):
+    for path, content in zip(paths, contents, strict=True):
         if isinstance(content, BaseException):
             raise unreadable(fs, path, content) from content
-    return [bytes(content) for content in found]
+    return [bytes(content) for content in contents]
 
 
 def unreadable(fs: Any, path: str, error: BaseException) -> DataError:
@@ -83,13 +83,13 @@ def file_rows(
 def decodable(decoder: FileDecoder, rows: np.ndarray) -> np.ndarray:
     """Return which files can be decoded, bool ``(n,)``."""
     decode = decoder.opened()
-    found = np.ones(len(rows), bool)
+    is_decodable = np.ones(len(rows), bool)
     for number, (path, content) in enumerate(rows):
         try:
             decode.decoded(path, content)
         except DataError:
-            found[number] = False
-    return found
+            is_decodable[number] = False
+    return is_decodable
 
 
 def decoded_rows(decoder: FileDecoder, fs: Any, packed: bytes, labels: np.ndarray | None) -> np.ndarray:

@@ -83,12 +83,12 @@ def as_label(value: Any) -> np.ndarray:
         It is not one.
     """
     try:
-        found = np.asarray(value)
+        label = np.asarray(value)
     except ValueError:
-        found = np.empty(0, object)
-    if found.dtype.kind not in "biuf":
+        label = np.empty(0, object)
+    if label.dtype.kind not in "biuf":
         raise RecordError(f"has the label {value!r}, which is no number", "Let label= return a number, or an array.")
-    return found.astype(np.int64) if found.dtype.kind in "iu" else found
+    return label.astype(np.int64) if label.dtype.kind in "iu" else label
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -127,8 +127,8 @@ class RecordRows(OwnRows):
 
     def __repr__(self) -> str:
         """Return what the rows are, in a line."""
-        told = f"<RecordRows: {len(self.paths):,} files, rows of {self.dtype} {self.row_shape}"
-        return f"{told}, {len(self.classes)} classes>" if self.classes else f"{told}>"
+        description = f"<RecordRows: {len(self.paths):,} files, rows of {self.dtype} {self.row_shape}"
+        return f"{description}, {len(self.classes)} classes>" if self.classes else f"{description}>"
 
     def to_dask(self) -> Any:
         """Return decoded rows as Dask arrays of unknown length, a block a file; nothing is read.
@@ -151,13 +151,13 @@ class RecordRows(OwnRows):
         columns += [] if self.label is None else [self.label]
         task = partial(_decoded, self.files, self.decoder, columns)
         parts = self._parts(task)
-        found = []
+        arrays = []
         for place, column in enumerate(columns):
             blocks = [
                 da.from_delayed(part[place], (np.nan, *column.row_shape), np.dtype(column.dtype)) for part in parts
             ]
-            found.append(da.concatenate(blocks, allow_unknown_chunksizes=True))
-        return found[0] if len(found) == 1 else tuple(found)
+            arrays.append(da.concatenate(blocks, allow_unknown_chunksizes=True))
+        return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
     def _parts(self, task: Callable[[str], Any]) -> list[Any]:
         make = delayed(carried(task), pure=False)
@@ -214,11 +214,11 @@ def _stored(
     finish: Callable[[list[Any]], Any], files: RecordFiles, label: Column | None, skips: FileDecoder | None, path: str
 ) -> Any:
     """Read a file, as rows lie in shared memory."""
-    found = list(files.rows(path))
-    rows = np.empty((len(found), *FILE_SHAPE), object)
-    for number, (name, content, _) in enumerate(found):
+    records = list(files.rows(path))
+    rows = np.empty((len(records), *FILE_SHAPE), object)
+    for number, (name, content, _) in enumerate(records):
         rows[number] = name, content
-    labels = None if label is None else _labels(label, found)
+    labels = None if label is None else _labels(label, records)
     if skips is not None:
         good = decodable(skips, rows)
         rows, labels = rows[good], None if labels is None else labels[good]
@@ -227,16 +227,16 @@ def _stored(
 
 def _decoded(files: RecordFiles, decoder: FileDecoder, columns: Sequence[Column], path: str) -> list[np.ndarray]:
     """Read a file, and decode its rows."""
-    found, decode = list(files.rows(path)), decoder.opened()
-    rows = np.empty((len(found), *decoder.row_shape), decoder.dtype)
-    for number, (name, content, _) in enumerate(found):
+    records, decode = list(files.rows(path)), decoder.opened()
+    rows = np.empty((len(records), *decoder.row_shape), decoder.dtype)
+    for number, (name, content, _) in enumerate(records):
         decode.into(rows[number, ...], name, content, np.random.default_rng)
-    return [rows, *(_labels(column, found) for column in columns[1:])]
+    return [rows, *(_labels(column, records) for column in columns[1:])]
 
 
-def _labels(column: Column, found: Sequence[tuple[str, bytes, np.ndarray | None]]) -> np.ndarray:
-    labels = np.empty((len(found), *column.row_shape), column.dtype)
-    for number, (name, _, label) in enumerate(found):
+def _labels(column: Column, records: Sequence[tuple[str, bytes, np.ndarray | None]]) -> np.ndarray:
+    labels = np.empty((len(records), *column.row_shape), column.dtype)
+    for number, (name, _, label) in enumerate(records):
         assert label is not None
         if (label.dtype.str, label.shape) != (column.dtype, column.row_shape):
             raise DataError(

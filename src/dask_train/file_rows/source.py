@@ -78,11 +78,11 @@ class FileSet:
         bounds = bounds_of(sizes)
         # The scheduler opens arguments of tasks, and may have no package for this file system.
         make = delayed(carried(task, self.fs), pure=False)
-        found = []
+        parts = []
         for start, stop in pairwise(bounds):
             labels = None if self.labels is None else self.labels[start:stop]
-            found.append((stop - start, make(packed_paths(self.paths[start:stop]), labels)))
-        return found
+            parts.append((stop - start, make(packed_paths(self.paths[start:stop]), labels)))
+        return parts
 
 
 def packed_paths(paths: Sequence[str]) -> bytes:

@@ -79,11 +79,11 @@ def tars(
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
     numbers = ClassNumbers.of(label, classes)
-    fs, found = listed(paths, storage_options)
+    fs, file_sizes = listed(paths, storage_options)
     files = RecordFiles(
         fs=fs,
-        paths=tuple(found),
-        nbytes=sum(found.values()),
+        paths=tuple(file_sizes),
+        nbytes=sum(file_sizes.values()),
         read=samples_of,
         content=MemberContent(tuple(features.split(";"))),
         label=None if label is None else numbers.after(label if callable(label) else MemberText(label)),
@@ -129,7 +129,7 @@ class _Header(tarfile.TarInfo):
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
         assert isinstance(archive, _WholeArchive)
         try:
-            found = super().fromtarfile(archive)
+            header = super().fromtarfile(archive)
         except tarfile.HeaderError as error:
             kind = type(error).__name__  # these have no public names
             if kind != "EOFHeaderError" and not (kind == "EmptyHeaderError" and archive.is_ended):
@@ -137,7 +137,7 @@ class _Header(tarfile.TarInfo):
             archive.is_ended = True
             raise
         archive.is_ended = False
-        return found
+        return header
 
 
 class _WholeArchive(tarfile.TarFile):

@@ -88,11 +88,11 @@ def tfrecords(
             "Neither features= nor decode= says what a row is. Pass the name of a feature: features='image'."
         )
     numbers = ClassNumbers.of(label, classes)
-    fs, found = listed(paths, storage_options)
+    fs, file_sizes = listed(paths, storage_options)
     files = RecordFiles(
         fs=fs,
-        paths=tuple(found),
-        nbytes=sum(found.values()),
+        paths=tuple(file_sizes),
+        nbytes=sum(file_sizes.values()),
         read=examples_of,
         content=bytes,
         label=None if label is None else numbers.after(partial(_label_of, label)),

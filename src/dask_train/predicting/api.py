@@ -223,23 +223,23 @@ def prepared(
     if schema is not None and not (hasattr(meta_of(x), "iloc") or is_bag(x) or is_data_set(x)):
         raise ValueError(f"schema= describes the columns of a frame, and x is a {type(x).__name__}. Leave it out.")
     travels = settings.client is not None
-    found = predictor(model, method=settings.method, meta=settings.meta, travels=travels, compiled=compiled)
+    model_predictor = predictor(model, method=settings.method, meta=settings.meta, travels=travels, compiled=compiled)
     x = as_rows(named("x"), x, settings.client)
     inputs = rows_to_predict(
         named("x"),
         x,
         features=settings.features,
         schema=known,
-        as_frames=found.takes_frames,
-        finds_categories=found.finds_categories,
-        takes_text=found.takes_text,
-        model=found.model,
+        as_frames=model_predictor.takes_frames,
+        finds_categories=model_predictor.finds_categories,
+        takes_text=model_predictor.takes_text,
+        model=model_predictor.model,
     )
-    call = found.call("predict", inputs, settings.batch_size)
+    call = model_predictor.call("predict", inputs, settings.batch_size)
     if inputs.frame is None and columns is not None:
         raise ValueError(f"columns={columns!r} names what a frame's prediction has, and x is no frame. Leave it out.")
     names = None if inputs.frame is None else _names(call, columns)
-    return Prepared(value=found.value, call=call, limits=limits, inputs=inputs, names=names, schema=known)
+    return Prepared(value=model_predictor.value, call=call, limits=limits, inputs=inputs, names=names, schema=known)
 
 
 def _names(call: Call, columns: Any) -> Any:

@@ -95,13 +95,13 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
     check_classes(x, known)
     x, y = as_collections(x, y)
     check_progress(progress_of(settings.verbose), waits=client is None or not client.asynchronous)
-    found = predictor(model, method=None, meta=None, travels=client is not None)
+    model_predictor = predictor(model, method=None, meta=None, travels=client is not None)
     columns = (settings.sample_weight, settings.features, settings.label)
-    rows = rows_to_score(x, y, *columns, known=known, client=client, found=found)
+    rows = rows_to_score(x, y, *columns, known=known, client=client, found=model_predictor)
     metrics = _named(settings.metrics, weighs=rows.is_weighted)
     block = partial(predicted_block, Call.of_rows(1), rows.features, rows.label, rows.weight)
     lazy = partial(_lazy, block, partial(_scores, metrics, _settings_of(metrics)), rows.parts)
-    return evaluated(client, found.value, lazy, rows.lengths, some, settings.verbose)
+    return evaluated(client, model_predictor.value, lazy, rows.lengths, some, settings.verbose)
 
 
 def _lazy(block: Callable[..., Any], scores: Callable[..., Any], parts: Sequence[Any], model: Any) -> tuple[Any, Any]:

@@ -181,22 +181,23 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     limits = PredictLimits.from_dask_config()
     client = client_or_none(client)
     check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)
-    found = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
-    if found.scores is not None:
+    model_predictor = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
+    if model_predictor.scores is not None:
         call = Call.of_rows(batch_size)
-        rows = rows_to_score(x, y, sample_weight, features, label, known=known, client=client, found=found)
-        lengths, score = rows.lengths, partial(scored_block, call, found.scores, rows.features, rows.label, rows.weight)
+        rows = rows_to_score(x, y, sample_weight, features, label, known=known, client=client, found=model_predictor)
+        lengths = rows.lengths
+        score = partial(scored_block, call, model_predictor.scores, rows.features, rows.label, rows.weight)
         lazy = partial(_scored, score, rows.parts)
-        finish: Callable[[Any], Any] = partial(results, found.scores)
+        finish: Callable[[Any], Any] = partial(results, model_predictor.scores)
     else:
         label = label_for(known, x, y, label)
-        data = _data_for(found.model, x, y, sample_weight, features, label, known)
+        data = _data_for(model_predictor.model, x, y, sample_weight, features, label, known)
         call = Call(verb="evaluate", columns=data.columns, batch_size=batch_size)
         source = data.source("data")
         parts, lengths = source.delayed_parts(PART, list), None if source.lengths is None else list(source.lengths)
-        lazy = partial(_counted, call, limits, found.floatx, parts, lengths)
+        lazy = partial(_counted, call, limits, model_predictor.floatx, parts, lengths)
         finish = some
-    return evaluated(client, found.value, lazy, lengths, finish, verbose)
+    return evaluated(client, model_predictor.value, lazy, lengths, finish, verbose)
 
 
 def _data_for(

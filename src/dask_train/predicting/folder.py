@@ -82,8 +82,8 @@ class Folder:
             if before is not None:
                 _remove_parts(fs, path, before)
             fs.makedirs(f"{path}/{_OURS}/done", exist_ok=True)
-            told = json.dumps({**wanted, "claim": claimed.claim_id}, indent=1)
-            put(fs, f"{path}/{_OURS}/record.json", told.encode())
+            content = json.dumps({**wanted, "claim": claimed.claim_id}, indent=1)
+            put(fs, f"{path}/{_OURS}/record.json", content.encode())
             if wanted["kind"] == "zarr":
                 self._make_zarr(wanted["data"])
         return claimed
@@ -117,8 +117,8 @@ class Folder:
             yield
         except Exception as error:
             trouble = trouble_of(error, self.path, self.storage_options)
-            told = " ".join(filter(None, [f"{trouble.why}.", trouble.cause, trouble.change]))
-            raise ValueError(f"{passed('path', self.path)} can't be written to from here: {told}") from error
+            explanation = " ".join(filter(None, [f"{trouble.why}.", trouble.cause, trouble.change]))
+            raise ValueError(f"{passed('path', self.path)} can't be written to from here: {explanation}") from error
 
     def _check_same(self, before: dict[str, Any], wanted: dict[str, Any]) -> None:
         differing = [name for name in wanted if before.get(name) != wanted[name]]
@@ -139,8 +139,8 @@ class Folder:
     def done(self, kind: str) -> dict[int, int]:
         """Return rows of the parts that are complete, by the part's number."""
         fs, path = self._opened()
-        found = filter(None, map(_DONE.fullmatch, _names(fs, f"{path}/{_OURS}/done")))  # none that is being written
-        rows = {int(each["number"]): int(each["rows"]) for each in found if each["claim"] == self.claim_id}
+        matches = filter(None, map(_DONE.fullmatch, _names(fs, f"{path}/{_OURS}/done")))  # none that is being written
+        rows = {int(each["number"]): int(each["rows"]) for each in matches if each["claim"] == self.claim_id}
         there = _names(fs, path)
         fs.invalidate_cache()  # others write now, and later reads here get the same file system of fsspec
         if kind == "zarr":  # which keeps no chunk of zeros
@@ -202,10 +202,10 @@ class Folder:
     def _check_claim(self, fs: Any, path: str) -> None:
         """Check that no other call has begun here since, and that this process sees the folder that the client sees."""
         place = f"{path}/{_OURS}/record.json"
-        found = json.loads(fs.cat_file(place)).get("claim") if fs.exists(place) else None
-        if found == self.claim_id:
+        current_claim = json.loads(fs.cat_file(place)).get("claim") if fs.exists(place) else None
+        if current_claim == self.claim_id:
             return
-        if found is None:
+        if current_claim is None:
             raise PredictionError(
                 f"{self.path} on host {socket.gethostname()} is not the folder that the client has made.",
                 "It is of that host, or of that process, alone.",

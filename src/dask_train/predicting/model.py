@@ -220,12 +220,12 @@ def check_format(path: str) -> None:
         ".pth": "torch.load(path)(torch.from_numpy(x)).numpy()",
     }
     ending = ".pb" if os.path.isdir(path) else os.path.splitext(path)[1]
-    told = (
+    problem = (
         f"{named('model')} is {path!r}; a model file is one that model.save('....keras') has written, and a folder one "
         "that result.save has."
     )
     raise ValueError(
-        told
+        problem
         + by_caller(
             f" Pass a function for others, that opens the file where it is called, once a process, and returns an "
             f"array of a batch x: {ways[ending]}; or the opened module, of torch."
@@ -241,18 +241,18 @@ def _check_compiled(model: Any) -> None:
         raise ValueError(f"Model {model.name!r} is not compiled. Call model.compile(loss=..., metrics=[...]) first.")
 
 
-def _torch(given: Any, *, travels: bool) -> Predictor:
+def _torch(model: Any, *, travels: bool) -> Predictor:
     from dask_train.frameworks.torch.modules import taken_dtype
     from dask_train.predicting.server import torch_model
 
-    kind, module = torch_model.kind_of(given)
-    header, arrays = torch_model.take_apart(kind, given, module)
+    kind, module = torch_model.kind_of(model)
+    header, arrays = torch_model.take_apart(kind, model, module)
     settings = Settings.here("numpy", "torch")
-    token = _token(settings, kind, given if kind == torch_model.EXPORTED else module)
+    token = _token(settings, kind, model if kind == torch_model.EXPORTED else module)
     return _network(
         ModelParts(
             kind=kind,
-            name=type(given).__name__,
+            name=type(model).__name__,
             token=token,
             header=header,
             arrays=arrays,
@@ -266,10 +266,10 @@ def _torch(given: Any, *, travels: bool) -> Predictor:
     )
 
 
-def _token(settings: Settings, *told: Any) -> str:
+def _token(settings: Settings, *contents: Any) -> str:
     """Return what distinguishes a model from others, and from the same one under other settings."""
     differences = settings.differences()
-    return digest(*told, differences) if differences else digest(*told)
+    return digest(*contents, differences) if differences else digest(*contents)
 
 
 def _pickled(model: Any) -> bytes:

@@ -176,15 +176,15 @@ class ModelProcesses(OwnPlugin):
     def _check_room(self, parts: ModelParts, *, within_dask: bool) -> None:
         with self._changed:
             while True:
-                found = room(None, self._worker)
+                available = room(None, self._worker)
                 needs = partial(_needed, parts)
-                needed = needs(found.templates)
+                needed = needs(available.templates)
                 others = [seat for seat in self._seats.values() if seat.token != parts.token]
-                sizes = [(seat.needs(found.templates), share_bytes(seat.pid)) for seat in others]
+                sizes = [(seat.needs(available.templates), share_bytes(seat.pid)) for seat in others]
                 taken = sum(max(size) for size in sizes)
                 unseen = sum(max(0, whole - own) for whole, own in sizes)  # of those that start
-                left = found.bytes - taken if within_dask else 1 << 62
-                left = left if found.left is None else min(left, found.left - unseen)
+                left = available.bytes - taken if within_dask else 1 << 62
+                left = left if available.left is None else min(left, available.left - unseen)
                 if needed <= left:
                     self._seats[parts.token].needs = needs
                     return

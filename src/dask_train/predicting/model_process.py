@@ -194,8 +194,8 @@ class ModelProcess:
             with self._my_turn(where):
                 if self._ended:
                     raise ProcessLostError(self._why, served=False)
-                asked = Ask(call=call, num_rows=num_rows, text_sizes=text_sizes, slot=slot.number)
-                answer = self._answer(asked, limit)
+                request = Ask(call=call, num_rows=num_rows, text_sizes=text_sizes, slot=slot.number)
+                answer = self._answer(request, limit)
             if isinstance(answer, Raised):
                 raise PredictionError(
                     f"Model {self.name!r} failed on {where}: {answer.error}", cause=answer.traceback

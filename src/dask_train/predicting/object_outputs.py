@@ -62,15 +62,15 @@ def outputs_of(
     ValueError
         It does not take sample rows, or makes of them what is no array with a row of each.
     """
-    found = meta
+    sample_outputs = meta
     if meta is None:
         sample = Call(verb="predict", columns=inputs.columns, batch_size=2)
         rows = [np.zeros((2, *column.row_shape), column.dtype) for column in inputs.columns]
-        given = rows if inputs.frame is None else [_sample(sample_of(inputs.frame))]
+        sample_inputs = rows if inputs.frame is None else [_sample(sample_of(inputs.frame))]
         try:
-            found = value.call(sample, given)
+            sample_outputs = value.call(sample, sample_inputs)
         except Exception as error:
-            found = meta = promised(getattr(inputs.frame, "columns", ()))
+            sample_outputs = meta = promised(getattr(inputs.frame, "columns", ()))
             if meta is None:
                 raise ValueError(
                     f"{value.name} does not take sample rows ({type(error).__name__}: {error}), so what it makes is "
@@ -82,8 +82,8 @@ def outputs_of(
                     )
                 ) from error
         else:
-            found = _as_arrays(found, len(given[0]), value.name)
-    columns, arrays = Columns.of(found)
+            sample_outputs = _as_arrays(sample_outputs, len(sample_inputs[0]), value.name)
+    columns, arrays = Columns.of(sample_outputs)
     outputs = []
     for array in arrays:
         made = np.asarray(array)
@@ -111,11 +111,11 @@ def _planned(dtype: np.dtype, value: ObjectModel, *, sampled: bool) -> str:
     return "|O" if dtype.kind == "T" or (dtype.kind in "US" and sampled and not tells) else dtype.str
 
 
-def _as_arrays(found: Any, num_rows: int, name: str) -> Any:
-    for array in leaves(found):
+def _as_arrays(outputs: Any, num_rows: int, name: str) -> Any:
+    for array in leaves(outputs):
         shape = np.shape(array)
         if not shape or shape[0] != num_rows:
             raise ValueError(
                 f"{name} makes an output of shape {shape} of {num_rows} rows; it has to make a row of each."
             )
-    return found
+    return outputs

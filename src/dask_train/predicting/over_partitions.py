@@ -58,8 +58,8 @@ def _shown(
         else:
             scores = finish(gathered(client, total, parts=parts, watch=show if display.shown else None))
     if verbose == 2:
-        told = [f"{name}: {score_text(value)}" for name, value in scores.items()]
-        line = " - ".join([f"{len(parts)} partitions", seconds_text(time.monotonic() - began), *told])
+        metrics = [f"{name}: {score_text(value)}" for name, value in scores.items()]
+        line = " - ".join([f"{len(parts)} partitions", seconds_text(time.monotonic() - began), *metrics])
         SafeFile().write(f"{line}\n")
     return scores
 
@@ -106,8 +106,8 @@ def evaluated(
     return cast(dict[str, float], until_kept(now))
 
 
-def some(found: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what was found; a ValueError if there are no rows."""
-    if found is None:
+def some(scores: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the scores; a ValueError if there are no rows."""
+    if scores is None:
         raise ValueError("There are no rows to evaluate on.")
-    return found
+    return scores

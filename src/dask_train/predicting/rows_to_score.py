@@ -202,13 +202,13 @@ def _parts_of_frame(
     return [delayed(columns)]
 
 
-def _column(what: str, given: Any) -> Any:
+def _column(what: str, values: Any) -> Any:
     """Targets or weights as one column, also of a frame that has no other."""
-    if not is_frame(given):
-        return given
-    if len(given.columns) > 1:
-        raise ValueError(f"{what} has {len(given.columns)} columns. Pass one.")
-    return given[given.columns[0]]
+    if not is_frame(values):
+        return values
+    if len(values.columns) > 1:
+        raise ValueError(f"{what} has {len(values.columns)} columns. Pass one.")
+    return values[values.columns[0]]
 
 
 def _check_width(width: int, num_features: int | None, change: str) -> None:

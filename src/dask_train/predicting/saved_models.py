@@ -89,35 +89,35 @@ def _within(file: ModelFile) -> dict[str, Any] | None:
 def _of_folder(file: ModelFile) -> dict[str, Any] | None:
     with reaching("model", file.path, file.options) as (fs, place):
         is_ours = fs.exists(f"{place.rstrip('/')}/{SCHEMA_FILE}")  # isdir would say no where a store refuses to tell
-    found = read_json(file.path, file.options) if is_ours else None
-    return found if found is not None and "model" in found else None
+    saved = read_json(file.path, file.options) if is_ours else None
+    return saved if saved is not None and "model" in saved else None
 
 
-def _opened(folder: ModelFile, told: dict[str, str]) -> Any:
+def _opened(folder: ModelFile, entry: dict[str, str]) -> Any:
     """Return the model of a folder, once it is seen that it is the one of the schema."""
-    file = f"{folder.path.rstrip('/')}/{told['file']}"
+    file = f"{folder.path.rstrip('/')}/{entry['file']}"
     try:
         with reaching("model", file, folder.options) as (fs, place):
             content = fs.cat_file(place)
     except OSError as error:
         raise ValueError(f"The model {file} can't be read: {error}. Save it again, with result.save.") from error
-    if hashlib.sha256(content).hexdigest() != told["sha256"]:
+    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise ValueError(
             f"{file} is not the model that was saved with the schema beside it: one of the two files was replaced, or "
             "saving was interrupted. Save the result again, with result.save."
         )
-    if told["kind"] == "keras":
+    if entry["kind"] == "keras":
         return ModelFile(file, folder.options)
-    if told["kind"] == "torch":
+    if entry["kind"] == "torch":
         check_installed(f"Opening {file}", "torch", install_command("torch"))
         import torch
 
         return torch.load(io.BytesIO(content), weights_only=False)
-    if told["kind"] == "xgboost":
+    if entry["kind"] == "xgboost":
         check_installed(f"Opening {file}", "xgboost", install_command("xgboost"))
         import xgboost
 
-        estimator = getattr(xgboost, told["class"])()
+        estimator = getattr(xgboost, entry["class"])()
         estimator.load_model(bytearray(content))
         return estimator
     return pickle.loads(content)  # noqa: S301 - as joblib.load: from a trusted source

@@ -147,9 +147,9 @@ async def _check_modules(client: Client, model: ModelParts | ObjectModel) -> Non
     Where others can't open it, a task will say so.
     """
     names = _modules(model)
-    found = await lacked_modules(Peer(client), names, None)
-    if found and all(found.values()):
-        address, (name, *_) = next(iter(found.items()))
+    missing = await lacked_modules(Peer(client), names, None)
+    if missing and all(missing.values()):
+        address, (name, *_) = next(iter(missing.items()))
         raise PredictionError(
             f"The Dask worker {address} has no module {name!r}, which model {model.name!r} needs, nor have the others.",
             "It is on the client's import path only.",

@@ -41,8 +41,8 @@ def array_block(call: Call, limits: PredictLimits, model: Any, *blocks: Any) -> 
         ``(num_rows, *row_shape)`` each; in lists, as Dask gives blocks of axes that are not kept.
     """
     arrays = [_plain(_unwrapped(block)) for block in blocks]
-    found = answered(call, limits, model, arrays)
-    return found[0] if len(call.outputs) == 1 else tuple(found)
+    outputs = answered(call, limits, model, arrays)
+    return outputs[0] if len(call.outputs) == 1 else tuple(outputs)
 
 
 def frame_block(
@@ -58,11 +58,11 @@ def frame_block(
         As :func:`series_or_frame` takes them.
     """
     if reads is None:
-        found = answered(call, limits, model, [frame])
+        outputs = answered(call, limits, model, [frame])
     else:
         where = _where("the frame")
-        found = answered(call, limits, model, [_array(where, one, frame) for one in reads])
-    return series_or_frame(found, frame.index, names)
+        outputs = answered(call, limits, model, [_array(where, one, frame) for one in reads])
+    return series_or_frame(outputs, frame.index, names)
 
 
 def _array(where: str, one: Any, frame: Any) -> np.ndarray:
@@ -175,8 +175,8 @@ def predicted_block(
     if not len(x):
         return None
     with _as_at_the_call(model):
-        found = np.asarray(model.call(call, [x]))
-    return Predictions(truth=np.asarray(truth), found=found, weights=weights[0] if weights else None)
+        predicted = np.asarray(model.call(call, [x]))
+    return Predictions(truth=np.asarray(truth), found=predicted, weights=weights[0] if weights else None)
 
 
 def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any]) -> Any:

@@ -174,10 +174,10 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         return cast(PredictedFiles, later)  # an awaitable, as of Dask's own verbs with such a client
 
     def written() -> Sequence[int]:
-        found = folder.done(kind)  # also what was written before a model was lost
-        todo = target.todo(ready.lazy(client), found)
-        new = _written(client, todo, target.rows_left(found), len(found), progress)
-        return [*(found[number] for number in found if number not in there), *new]
+        done = folder.done(kind)  # also what was written before a model was lost
+        todo = target.todo(ready.lazy(client), done)
+        new = _written(client, todo, target.rows_left(done), len(done), progress)
+        return [*(done[number] for number in done if number not in there), *new]
 
     try:
         rows = until_kept(written)
@@ -334,15 +334,15 @@ def _kind(path: str, ready: Prepared) -> str:
 
 def _layout(ready: Prepared) -> dict[str, Any]:
     inputs, frame = ready.inputs, ready.inputs.frame
-    found: dict[str, Any] = {"outputs": [[column.dtype, list(column.row_shape)] for column in ready.call.outputs]}
+    layout: dict[str, Any] = {"outputs": [[column.dtype, list(column.row_shape)] for column in ready.call.outputs]}
     if frame is not None:
         divisions = list(map(str, frame.divisions)) if frame.known_divisions else None
         columns = [[str(name), str(dtype)] for name, dtype in _dtypes(frame)]
-        return {**found, "partitions": frame.npartitions, "rows": None, "divisions": divisions, "columns": columns}
+        return {**layout, "partitions": frame.npartitions, "rows": None, "divisions": divisions, "columns": columns}
     rows = inputs.arrays[0].chunks[0]
     known = None if any(np.isnan(rows)) else list(map(int, rows))
     arrays = [[column.dtype, list(column.row_shape)] for column in inputs.columns]
-    return {**found, "partitions": len(rows), "rows": known, "columns": arrays}
+    return {**layout, "partitions": len(rows), "rows": known, "columns": arrays}
 
 
 def _token(ready: Prepared) -> str:

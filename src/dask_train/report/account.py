@@ -58,7 +58,7 @@ class MetricCurves(NamedTuple):
 
     def lines(self) -> dict[str, dict[str, list[tuple[int, float]]]]:
         """Return numbers of epochs, from 1, and values: by metric, and by the rows that were looked at."""
-        found: dict[str, dict[str, list[tuple[int, float]]]] = {}
+        lines: dict[str, dict[str, list[tuple[int, float]]]] = {}
         for name, values in self.values.items():
             prefix = max((each for each in self.sets if name.startswith(each)), key=len, default="")
             # Of reports each name counts its own; an epoch that has no value of a metric is one of the first.
@@ -69,8 +69,8 @@ class MetricCurves(NamedTuple):
                 if isinstance(value, int | float)
             ]
             if points:
-                found.setdefault(name.removeprefix(prefix), {})[self.sets.get(prefix, "training")] = points
-        return found
+                lines.setdefault(name.removeprefix(prefix), {})[self.sets.get(prefix, "training")] = points
+        return lines
 
 
 def reported(scores: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -80,10 +80,10 @@ def reported(scores: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     """
     values: dict[str, list[float]] = {}
     owners: dict[str, str] = {}
-    for told in scores:
-        if told.get("rank", 0) == 0:
-            role = str(told.get("role", ""))
-            for name, value in values_of(told).items():
+    for score in scores:
+        if score.get("rank", 0) == 0:
+            role = str(score.get("role", ""))
+            for name, value in values_of(score).items():
                 own = name if owners.setdefault(name, role) == role else f"{role}/{name}"
                 values.setdefault(own, []).append(value)
     return values
@@ -116,7 +116,7 @@ def record_of(result: ReportedResult, model: str, history: MetricCurves) -> RunR
         name, _, rank = role.partition("/")
         address = placed[-1][0]
         roles.append(RoleTimeline(role=name, rank=int(rank), address=address, spans=tuple(span for _, span in placed)))
-    scores = tuple(score for told in result.scores for score in _scores(told, begun))
+    scores = tuple(score for report in result.scores for score in _scores(report, begun))
     ends = {name: values[-1] for name, values in history.values.items() if values}
     last = [(name, f"{end:.6g}" if isinstance(end, int | float) else str(end)) for name, end in ends.items()]
     return RunRecord(
@@ -167,19 +167,19 @@ def _metrics(history: MetricCurves, scores: Sequence[Score]) -> Iterator[Metric]
             yield Metric(name=name, unit=history.unit, lines={rows: line for rows, line in finite.items() if line})
 
 
-def _scores(told: Mapping[str, Any], begun: float) -> Iterator[Score]:
+def _scores(report: Mapping[str, Any], begun: float) -> Iterator[Score]:
     """Give the scores that a worker or a scorer has reported at once: one of training, one of validation."""
     for rows, prefix in (("training", ""), ("validation", "val_")):
-        loss, accuracy = told.get(f"{prefix}loss"), told.get(f"{prefix}accuracy")
+        loss, accuracy = report.get(f"{prefix}loss"), report.get(f"{prefix}accuracy")
         if not isinstance(loss, int | float) or not math.isfinite(loss):
             continue
         if not isinstance(accuracy, int | float) or not 0 <= accuracy <= 1:
             accuracy = None
         yield Score(
-            time_s=max(0.0, told["time"] - begun),
+            time_s=max(0.0, report["time"] - begun),
             loss=float(loss),
             accuracy=accuracy,
-            step=told.get("steps"),
+            step=report.get("steps"),
             rows_trained=None,
             rows=rows,
         )

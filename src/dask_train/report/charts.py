@@ -30,11 +30,11 @@ class Curves:
 
     def take(self, scores: Sequence[Mapping[str, object]]) -> None:
         """Take what is new among all scores of a run; those of each role's first rank make curves."""
-        for told in scores[self._num_seen :]:
-            if told.get("rank", 0) == 0:
-                for name, value in values_of(told).items():
+        for score in scores[self._num_seen :]:
+            if score.get("rank", 0) == 0:
+                for name, value in values_of(score).items():
                     rows = "validation" if name.startswith("val_") else "training"
-                    self.add(name.removeprefix("val_"), rows, (float(told.get("time", 0.0)), value))  # type: ignore[arg-type]
+                    self.add(name.removeprefix("val_"), rows, (float(score.get("time", 0.0)), value))  # type: ignore[arg-type]
         self._num_seen = len(scores)
 
     def add(self, name: str, line: str, point: tuple[float, float]) -> None:
@@ -50,8 +50,10 @@ class Curves:
 
     def svgs(self) -> list[str]:
         """Return a chart of each name that has two points on a line at least."""
-        found = {name: lines for name, lines in self._lines.items() if any(len(line) > 1 for line in lines.values())}
-        return [small_chart(name, lines) for name, lines in list(found.items())[:MOST_CHARTS]]
+        lines_by_name = {
+            name: lines for name, lines in self._lines.items() if any(len(line) > 1 for line in lines.values())
+        }
+        return [small_chart(name, lines) for name, lines in list(lines_by_name.items())[:MOST_CHARTS]]
 
 
 def small_chart(name: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
@@ -78,11 +80,13 @@ def small_chart(name: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -
         if line
     )
     last = {of: score_text(line[-1][1]) for of, line in lines.items() if line}
-    told = "".join(f'<tspan fill="{_COLOURS.get(of, "#009e73")}" dx="6">{text}</tspan>' for of, text in last.items())
+    value_labels = "".join(
+        f'<tspan fill="{_COLOURS.get(of, "#009e73")}" dx="6">{text}</tspan>' for of, text in last.items()
+    )
     # A lone line may be of any rows, as its name says.
     words = ", ".join(text if [*last] == ["training"] else f"{of} {text}" for of, text in last.items())
     return (
         f'<svg role="img" aria-label="{escape(name)}: {words}" width="{WIDTH + 8}" height="{HEIGHT + 26}" '
         f'viewBox="-4 0 {WIDTH + 8} {HEIGHT + 26}" font-size="11" font-family="sans-serif">'
-        f'<text x="0" y="11" fill="currentColor">{escape(name)}{told}</text>{drawn}</svg>'
+        f'<text x="0" y="11" fill="currentColor">{escape(name)}{value_labels}</text>{drawn}</svg>'
     )

@@ -123,10 +123,10 @@ def _values(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[float]:
 
 def _lines(scores: Sequence[Score], value: Callable[[Score], float]) -> dict[str, list[tuple[float, float]]]:
     """Points by the rows that were looked at."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    lines: dict[str, list[tuple[float, float]]] = {}
     for score in scores:
-        found.setdefault(score.rows, []).append((score.time_s, value(score)))
-    return found
+        lines.setdefault(score.rows, []).append((score.time_s, value(score)))
+    return lines
 
 
 def _curve_axes(

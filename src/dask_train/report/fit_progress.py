@@ -36,35 +36,35 @@ class FitDisplay(RunDisplay):
 
     def update(self, status: Mapping[str, Any]) -> None:
         """See :meth:`RunDisplay.update`."""
-        told = _of_first_worker(status)
-        if told is not None and (not self._steps or self._steps[-1][1] != _done(told)):
-            if self._steps and _done(told) < self._steps[-1][1]:  # it has started again, from a checkpoint
+        score = _of_first_worker(status)
+        if score is not None and (not self._steps or self._steps[-1][1] != _done(score)):
+            if self._steps and _done(score) < self._steps[-1][1]:  # it has started again, from a checkpoint
                 self._steps.clear()
-            self._steps.append((told["time"], _done(told)))
-            while len(self._steps) > 2 and told["time"] - self._steps[0][0] > RATE_OVER_S:
+            self._steps.append((score["time"], _done(score)))
+            while len(self._steps) > 2 and score["time"] - self._steps[0][0] > RATE_OVER_S:
                 self._steps.popleft()
         super().update(status)
 
     def _score_fields(self) -> list[LineField]:
         """Epoch, step, time left, then metrics; those of a scorer, too."""
-        told = _of_first_worker(self._status)
+        worker_score = _of_first_worker(self._status)
         fields: list[LineField] = []
-        if told is not None:
-            epoch = f"epoch {told['epoch'] + 1}/{self._epochs}"
+        if worker_score is not None:
+            epoch = f"epoch {worker_score['epoch'] + 1}/{self._epochs}"
             fields.append(LineField(1, epoch, epoch))
-            if "step" in told:
-                step = f"{told['step']}/{told['num_steps']}"
+            if "step" in worker_score:
+                step = f"{worker_score['step']}/{worker_score['num_steps']}"
                 fields.append(LineField(4, f"step {step}", step))
-            if (left_s := self._left_s(told)) and not self._is_over():
+            if (left_s := self._left_s(worker_score)) and not self._is_over():
                 fields.append(LineField(3, f"{seconds_text(left_s)} left", f"{left_s:.0f} s left"))
-            fields += _metrics(told, rank=2)
+            fields += _metrics(worker_score, rank=2)
         scorer = next((score for role, _, score in self._status.get("last_scores", ()) if role == "scorer"), None)
         return fields + ([] if scorer is None else _metrics(scorer, rank=5))
 
     def _share_done(self) -> float | None:
-        told = _of_first_worker(self._status)
-        whole = 0 if told is None else self._epochs * told["num_steps"]
-        return _done(told) / whole if told is not None and whole else None
+        score = _of_first_worker(self._status)
+        whole = 0 if score is None else self._epochs * score["num_steps"]
+        return _done(score) / whole if score is not None and whole else None
 
     def rates(self) -> tuple[float, float, float]:
         """Return scores, steps and rows per second over the last seconds; 0 where a rate is unknown."""
@@ -76,12 +76,12 @@ class FitDisplay(RunDisplay):
         (since, first), (now, done) = (self._steps[0], self._steps[-1]) if self._steps else ((0.0, 0), (0.0, 0))
         return (done - first) / (now - since) if done > first and now > since else 0.0
 
-    def _left_s(self, told: Mapping[str, Any]) -> float | None:
+    def _left_s(self, score: Mapping[str, Any]) -> float | None:
         """Seconds until the last epoch ends; None if unknown."""
         steps_per_s = self._steps_per_s()
         if not steps_per_s:
             return None
-        return float((self._epochs * told["num_steps"] - self._steps[-1][1]) / steps_per_s)
+        return float((self._epochs * score["num_steps"] - self._steps[-1][1]) / steps_per_s)
 
 
 class EpochLines:
@@ -118,37 +118,37 @@ class EpochLines:
             As :meth:`RunDisplay.update` takes it, with ``scores``, all that there are.
         """
         scores = status["scores"]
-        for told in scores[self._num_seen : (num_seen := len(scores))]:
-            if (told["role"], told["rank"]) == ("worker", 0) and self._counts in told:
+        for score in scores[self._num_seen : (num_seen := len(scores))]:
+            if (score["role"], score["rank"]) == ("worker", 0) and self._counts in score:
                 if self._since is None:
-                    self._since = told["time"]
-                if "step" not in told:
-                    self._file.write(self._line(told, told["time"] - self._since) + "\n")
-                    self._since = told["time"]
+                    self._since = score["time"]
+                if "step" not in score:
+                    self._file.write(self._line(score, score["time"] - self._since) + "\n")
+                    self._since = score["time"]
         self._num_seen = num_seen
         self._file.flush()
 
-    def _line(self, told: Mapping[str, Any], seconds: float) -> str:
-        metrics = [f"{name}: {score_text(value)}" for name, value in values_of(told).items()]
+    def _line(self, score: Mapping[str, Any], seconds: float) -> str:
+        metrics = [f"{name}: {score_text(value)}" for name, value in values_of(score).items()]
         if self._epochs is None:
-            return " - ".join([f"Round {told['round']}", seconds_text(seconds), *metrics])
-        place = f"Epoch {told['epoch'] + 1}/{self._epochs}"
-        return " - ".join([place, f"{told['num_steps']} steps", seconds_text(seconds), *metrics])
+            return " - ".join([f"Round {score['round']}", seconds_text(seconds), *metrics])
+        place = f"Epoch {score['epoch'] + 1}/{self._epochs}"
+        return " - ".join([place, f"{score['num_steps']} steps", seconds_text(seconds), *metrics])
 
 
 def _of_first_worker(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    found = (score for role, rank, score in status.get("last_scores", ()) if (role, rank) == ("worker", 0))
-    told = next(found, None)
-    return told if told is not None and "num_steps" in told else None
+    scores = (score for role, rank, score in status.get("last_scores", ()) if (role, rank) == ("worker", 0))
+    latest = next(scores, None)
+    return latest if latest is not None and "num_steps" in latest else None
 
 
-def _done(told: Mapping[str, Any]) -> int:
+def _done(score: Mapping[str, Any]) -> int:
     """Return steps since the first epoch; at the end of an epoch no step is reported."""
-    return int(told["epoch"] * told["num_steps"] + told.get("step", told["num_steps"]))
+    return int(score["epoch"] * score["num_steps"] + score.get("step", score["num_steps"]))
 
 
-def _metrics(told: Mapping[str, Any], rank: int) -> list[LineField]:
-    values = values_of(told)
+def _metrics(score: Mapping[str, Any], rank: int) -> list[LineField]:
+    values = values_of(score)
     text = "  ".join(f"{name} {score_text(value)}" for name, value in values.items())
     brief = "  ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:1])
     return [LineField(rank, text, brief)] if text else []

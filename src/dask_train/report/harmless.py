@@ -12,4 +12,4 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u
 
 def harmless(text: str) -> str:
     """Mask secrets, and write each control character but tabs and line ends as its code, such as ``\\x1b``."""
-    return _CONTROLS.sub(lambda found: found.group().encode("unicode_escape").decode(), masked(text))
+    return _CONTROLS.sub(lambda match: match.group().encode("unicode_escape").decode(), masked(text))

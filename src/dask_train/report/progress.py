@@ -172,16 +172,16 @@ class RunDisplay(Display):
 
     def _score_fields(self) -> list[LineField]:
         """Return the latest score of the training roles, then that of another role."""
-        scores = sorted(self._status.get("last_scores", ()), key=lambda told: told[2]["time"], reverse=True)
+        scores = sorted(self._status.get("last_scores", ()), key=lambda entry: entry[2]["time"], reverse=True)
         training = self._status.get("training", ())
         fields = []
         for rank, inside in ((2, True), (5, False)):
-            told = next((told for told in scores if (told[0] in training) is inside), None)
-            values = {} if told is None else _numbers(told[2], self._place)
+            entry = next((entry for entry in scores if (entry[0] in training) is inside), None)
+            values = {} if entry is None else _numbers(entry[2], self._place)
             text = "  ".join(f"{name} {score_text(value)}" for name, value in values.items())
             brief = "  ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:1])
-            if told is not None and text:
-                before = "" if inside else f"{told[0]} "
+            if entry is not None and text:
+                before = "" if inside else f"{entry[0]} "
                 fields.append(LineField(rank, before + text, before + brief))
         return fields
 

@@ -34,11 +34,11 @@ class RoundsDisplay(RunDisplay):
         """See :meth:`RunDisplay.update`."""
         scores = [score for _, _, score in status.get("last_scores", ()) if "round" in score]
         if scores and (not self._done or self._done[-1][1] != scores[0]["round"]):
-            told = scores[0]
-            if self._done and told["round"] < self._done[-1][1]:  # it has started again, from a checkpoint
+            latest = scores[0]
+            if self._done and latest["round"] < self._done[-1][1]:  # it has started again, from a checkpoint
                 self._done.clear()
-            self._done.append((told["time"], told["round"]))
-            while len(self._done) > 2 and told["time"] - self._done[0][0] > RATE_OVER_S:
+            self._done.append((latest["time"], latest["round"]))
+            while len(self._done) > 2 and latest["time"] - self._done[0][0] > RATE_OVER_S:
                 self._done.popleft()
         super().update(status)
 

@@ -113,9 +113,9 @@ class SearchDisplay(Display):
 
     def line(self, trial: EndedTrial) -> str:
         """Return one trial that has ended, as a line."""
-        told = f"{self._metric} {score_text(trial.value)}" if trial.value is not None else trial.error
+        outcome = f"{self._metric} {score_text(trial.value)}" if trial.value is not None else trial.error
         state = {"COMPLETE": "done", "PRUNED": "pruned", "FAIL": "failed"}[trial.state]
-        return f"trial {trial.number} {state} after {seconds_text(trial.seconds)}: {told}; {_params(trial.params)}"
+        return f"trial {trial.number} {state} after {seconds_text(trial.seconds)}: {outcome}; {_params(trial.params)}"
 
     def _fields(self) -> list[LineField]:
         counts = {state: sum(trial.state == state for trial in self._ended) for state in ("COMPLETE", "PRUNED", "FAIL")}
@@ -182,8 +182,8 @@ class SearchDisplay(Display):
             is_best = trial is self._best
             value = "" if trial.value is None else score_text(trial.value)
             state = "best" if is_best else {"COMPLETE": "done", "PRUNED": "pruned", "FAIL": "failed"}[trial.state]
-            told = trial.error or _params(trial.params)
-            cells = (str(trial.number), state, value, "", seconds_text(trial.seconds), told)
+            details = trial.error or _params(trial.params)
+            cells = (str(trial.number), state, value, "", seconds_text(trial.seconds), details)
             rows.append((cells, "bold green" if is_best else _STYLES[trial.state]))
         for running in self._running:
             rows.append((self._running_cells(running), _STYLES["running"]))
@@ -193,9 +193,9 @@ class SearchDisplay(Display):
         scores: Mapping[str, Any] = running.scores
         value = scores.get(self._metric)
         epoch = str(scores["epoch"] + 1) if "epoch" in scores else ""
-        told = "" if value is None else score_text(value)
+        score = "" if value is None else score_text(value)
         seconds = seconds_text(max(0.0, self._clock() - running.began))
-        return str(running.number), "running", told, epoch, seconds, _params(running.params)
+        return str(running.number), "running", score, epoch, seconds, _params(running.params)
 
 
 def _params(params: Mapping[str, Any]) -> str:

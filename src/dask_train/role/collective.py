@@ -60,7 +60,7 @@ class Collective:
         says. Within a host arrays go through shared memory, between hosts around a ring, under the cluster's TLS.
         """
         reduction = Reduction(op)
-        return self._together("all_reduce()", arrays, lambda group, given: group.all_reduce(given, reduction))
+        return self._together("all_reduce()", arrays, lambda group, values: group.all_reduce(values, reduction))
 
     @raises_at_the_call
     def broadcast(self, arrays: Any, root: int = 0) -> Any:
@@ -84,7 +84,7 @@ class Collective:
         TypeError, ValueError, StalledError
             As of :meth:`all_reduce`; there is no such rank.
         """
-        return self._together("broadcast()", arrays, lambda group, given: group.broadcast(given, root))
+        return self._together("broadcast()", arrays, lambda group, values: group.broadcast(values, root))
 
     @raises_at_the_call
     def all_gather(self, rows: Any) -> Any:
@@ -120,9 +120,9 @@ class Collective:
             group.barrier()
 
     def _together(self, name: str, arrays: Any, do: Callable[[CheckedCollectives, list[np.ndarray]], Any]) -> Any:
-        given = taken(name, arrays)
+        converted = taken(name, arrays)
         with self._waits(name) as group:
-            return given.given_back(do(group, given.arrays))
+            return converted.given_back(do(group, converted.arrays))
 
     @contextmanager
     def _waits(self, name: str) -> Iterator[CheckedCollectives]:

@@ -140,7 +140,7 @@ class SocketLink:
         self._writer.join()
 
     def _write(self) -> None:
-        told, told_last = 0, ("", False)
+        sent_moves, sent_last = 0, ("", False)
         closing = False
         while not closing:
             with self._lock:
@@ -150,10 +150,10 @@ class SocketLink:
                 scores, self._scores = self._scores, []
                 closing = self._closing
             moves, last = self._moves + self.pulse(), (self._doing, time.monotonic() < self._awaits_until)
-            if moves != told or last != told_last:
+            if moves != sent_moves or last != sent_last:
                 doing, awaits = last
-                self._send_progress(doing, moved=moves != told, awaits=awaits)
-                told, told_last = moves, last
+                self._send_progress(doing, moved=moves != sent_moves, awaits=awaits)
+                sent_moves, sent_last = moves, last
             for start in range(0, len(scores), BUNDLE):
                 self._send(Reported(scores=scores[start : start + BUNDLE]))
             for frame in frames:
@@ -339,8 +339,8 @@ class SocketLink:
             case PeerLost():
                 self._lost[message.peer] = max(message.lost_attempt, self.lost_attempt(message.peer))
             case Answer():
-                if (asked := self._asked.get(message.question)) is not None:
-                    asked.put(message)
+                if (answers := self._asked.get(message.question)) is not None:
+                    answers.put(message)
                 else:
                     _forget(message)
             case _:

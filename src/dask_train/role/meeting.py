@@ -74,10 +74,10 @@ class Meeting:
             )
         with ExitStack() as undone:
             group = self._met(undone) if len(names) > 1 else self._alone()
-            found = self._group = undone.enter_context(closing(CheckedCollectives(group, names)))
+            collectives = self._group = undone.enter_context(closing(CheckedCollectives(group, names)))
             undone.enter_context(self._link.spent.following(group))
             self._opened = undone.pop_all()
-        return found
+        return collectives
 
     def _alone(self) -> ProcessGroup:
         memory = SharedMemory(SharedMemory.create(), 0, 1)

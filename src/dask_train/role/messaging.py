@@ -171,13 +171,13 @@ def _plain(name: str, value: Any) -> Any:
         return value[:MAX_TEXT]
     if value is None or isinstance(value, bool | int | float):
         return value
-    found = value
+    scalar = value
     if not hasattr(value, "item") and hasattr(value, "numpy") and getattr(value, "shape", None) == ():
-        found = value.numpy()  # a TensorFlow tensor
-    if callable(getattr(found, "item", None)) and getattr(found, "shape", ()) == ():
-        found = found.item()
-        if found is None or isinstance(found, str | bool | int | float):
-            return found
+        scalar = value.numpy()  # a TensorFlow tensor
+    if callable(getattr(scalar, "item", None)) and getattr(scalar, "shape", ()) == ():
+        scalar = scalar.item()
+        if scalar is None or isinstance(scalar, str | bool | int | float):
+            return scalar
     raise TypeError(
         f"report({name}=...) was given a {type(value).__name__}; scores are numbers, strings, booleans or None. "
         "Reduce an array first, with float(x.mean()) for instance."

@@ -62,9 +62,9 @@ class RowsByNumber:
                 "worker process of a DataLoader.",
                 change="Use num_workers=0: rows are gathered a batch at a time, without Python for single rows.",
             )
-        found = self._reader.gathered(partition, numbers - self._starts[partition], self._rows)
+        rows = self._reader.gathered(partition, numbers - self._starts[partition], self._rows)
         self._note(numbers)
-        return found
+        return rows
 
     @contextmanager
     def lent(self, first: int, num_rows: int) -> Iterator[list[np.ndarray] | None]:
@@ -77,11 +77,11 @@ class RowsByNumber:
         if not num_rows or first + num_rows > self._ends[partition]:
             yield None
             return
-        found = self._rows.lent(partition, first - int(self._starts[partition]), num_rows)
+        rows = self._rows.lent(partition, first - int(self._starts[partition]), num_rows)
         try:
-            yield found
+            yield rows
         finally:
-            self._rows.forget(found or [])
+            self._rows.forget(rows or [])
 
     def _note(self, numbers: np.ndarray) -> None:
         if not len(self._seen):

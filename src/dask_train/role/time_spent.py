@@ -96,14 +96,14 @@ class TimeSpent:
         if self._began is None:
             return {}
         with self._lock:
-            now, found = self._clock(), dict(self._counted)
+            now, seconds_by_activity = self._clock(), dict(self._counted)
             if self._now:
-                found[self._now] = found.get(self._now, 0.0) + now - self._since
+                seconds_by_activity[self._now] = seconds_by_activity.get(self._now, 0.0) + now - self._since
         for group in list(self._groups):
             for activity, seconds in _of_group(group).items():
-                found[activity] = found.get(activity, 0.0) + seconds
-        found[COMPUTING] = max(0.0, now - self._began - sum(found.values()))
-        return {activity: round(seconds, 3) for activity, seconds in found.items()}
+                seconds_by_activity[activity] = seconds_by_activity.get(activity, 0.0) + seconds
+        seconds_by_activity[COMPUTING] = max(0.0, now - self._began - sum(seconds_by_activity.values()))
+        return {activity: round(seconds, 3) for activity, seconds in seconds_by_activity.items()}
 
 
 def _of_group(group: Timed) -> dict[str, float]:

@@ -98,12 +98,12 @@ def publish_dataset(
     check_progress(progress, waits=True)
     _check_place(to, socket)
     what = f"data set {name!r}"
-    given = data[0] if len(data) == 1 else data
-    if features is None and label is None and hasattr(given, "iloc") and hasattr(given, "columns"):
-        given = {name: given[name] for name in given.columns}
-    given = without_missing(what, given, features, label)
-    source = published.as_source(what, given, features=features, label=label)
-    frames = () if isinstance(source, SharedSegments) else frames_in(what, given, features, label)
+    dataset = data[0] if len(data) == 1 else data
+    if features is None and label is None and hasattr(dataset, "iloc") and hasattr(dataset, "columns"):
+        dataset = {name: dataset[name] for name in dataset.columns}
+    dataset = without_missing(what, dataset, features, label)
+    source = published.as_source(what, dataset, features=features, label=label)
+    frames = () if isinstance(source, SharedSegments) else frames_in(what, dataset, features, label)
     peer = Peer(client_or_local(client, 0))
     check_progress(progress, waits=not peer.asynchronous)
     source = source.snapshot()  # lost partitions are computed again, whatever the program does to its arrays
@@ -264,10 +264,10 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
     """
     if not data:
         raise ValueError("persist was given no data; pass arrays.")
-    given = data[0] if len(data) == 1 else data
+    arrays = data[0] if len(data) == 1 else data
     check_progress(progress, waits=True)
-    _check_arrays(given)
-    source = published.as_source("what is to be persisted", given)
+    _check_arrays(arrays)
+    source = published.as_source("what is to be persisted", arrays)
     if isinstance(source, SharedSegments):
         return _persisted(Peer(source.futures[0].client), source, progress)
     peer = Peer(client_or_local(client, 0))

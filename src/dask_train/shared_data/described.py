@@ -89,26 +89,27 @@ async def describe(
     DataError
         One is lost, or no segment, or no answer came in time.
     """
-    found: dict[Any, tuple[int, tuple[Column, ...]]] = {}
+    descriptions: dict[Any, tuple[int, tuple[Column, ...]]] = {}
     where: dict[Any, list[str]] = {}
     try:
         async with asyncio.timeout(DESCRIBE_S):
-            while missing := [key for key in keys if key not in found]:
-                if await _ask(peer, what, missing, found, where) and len(found) < len(keys):
+            while missing := [key for key in keys if key not in descriptions]:
+                if await _ask(peer, what, missing, descriptions, where) and len(descriptions) < len(keys):
                     await asyncio.sleep(LOOK_AGAIN_S)
     except TimeoutError:
         raise DataError(
-            f"{len(keys) - len(found)} of {len(keys)} partitions of {what} were not told of within {DESCRIBE_S:g} s.",
+            f"{len(keys) - len(descriptions)} of {len(keys)} partitions of {what} were not told of within "
+            f"{DESCRIBE_S:g} s.",
             "Dask workers are busy, or the partitions are being computed again.",
         ) from None
-    return found, where
+    return descriptions, where
 
 
 async def _ask(
     peer: Peer,
     what: str,
     missing: list[Any],
-    found: dict[Any, tuple[int, tuple[Column, ...]]],
+    descriptions: dict[Any, tuple[int, tuple[Column, ...]]],
     where: dict[Any, list[str]],
 ) -> bool:
     """Ask for what is missing, as soon as some of it is in memory; whether any was."""
@@ -124,12 +125,12 @@ async def _ask(
         *(peer.on_workers(offers.describe, keys, workers=[address]) for address, keys in by_address.items()),
         return_exceptions=True,
     )
-    for told in answers:
-        if isinstance(told, Exception) and not isinstance(told, OSError | DaskTrainError):
-            raise DataError(f"{what}: {told}.") from told
-        if not isinstance(told, BaseException):
-            for described in told.values():
-                found.update(described)
+    for reply in answers:
+        if isinstance(reply, Exception) and not isinstance(reply, OSError | DaskTrainError):
+            raise DataError(f"{what}: {reply}.") from reply
+        if not isinstance(reply, BaseException):
+            for described in reply.values():
+                descriptions.update(described)
                 where.update((key, holders[key]) for key in described)
     return bool(by_address)
 

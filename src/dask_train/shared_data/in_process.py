@@ -123,20 +123,20 @@ async def _computed(peer: Peer, what: str, data: DataSetOnDask) -> Mapped:
 
 
 def _computed_here(what: str, source: Source) -> Mapped:
-    found: Sequence[Segment]
+    segments: Sequence[Segment]
     # In this thread, where a debugger can follow that, too.
     scheduler = dask.config.get("scheduler", "synchronous")
-    found, form = dask.compute(source.delayed_parts(PART, Segment), source.delayed_form(PART), scheduler=scheduler)
+    segments, form = dask.compute(source.delayed_parts(PART, Segment), source.delayed_form(PART), scheduler=scheduler)
     names, is_tuple = form or (source.names, source.is_tuple)
     try:
-        columns = same_columns((segment.num_rows, segment.columns) for segment in found)
+        columns = same_columns((segment.num_rows, segment.columns) for segment in segments)
     except ValueError as error:
         raise DataError(f"{what}: {error}.") from error
-    filled = [(number, segment) for number, segment in enumerate(found) if segment.num_rows]
+    filled = [(number, segment) for number, segment in enumerate(segments) if segment.num_rows]
     if not filled:
         raise DataError(f"{what} has no rows.")
     schema = Columns(columns=source.columns or (), names=names, is_tuple=is_tuple).with_rows(columns)
-    lengths = np.array([segment.num_rows for segment in found], np.int64)
+    lengths = np.array([segment.num_rows for segment in segments], np.int64)
     descriptor = borrow([segment.place for _, segment in filled])  # for as long as anything is mapped
     assert descriptor is not None
     try:

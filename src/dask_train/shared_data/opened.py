@@ -68,7 +68,7 @@ class _AroundOpened:
     def __init__(self, peer: Peer, segments: SharedSegments) -> None:
         self._peer = peer
         self._futures: dict[Any, Future] = dict(zip(segments.keys, segments.futures, strict=True))
-        self._here = {each.address for found in psutil.net_if_addrs().values() for each in found}
+        self._here = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
 
     def is_near(self, address: str) -> bool:
         """Return whether a Dask worker's address is one of this host's.

@@ -76,8 +76,8 @@ class DataSetOnDask:
         async for future in as_completed(self._futures, loop=self._peer.loop):
             await check_computed(future, self._what)
             progressed()
-        found, where = await describe(self._peer, self._what, self.keys)
-        parts = [found[key] for key in self.keys]
+        descriptions, where = await describe(self._peer, self._what, self.keys)
+        parts = [descriptions[key] for key in self.keys]
         try:
             columns = same_columns(parts)
         except ValueError as error:

@@ -159,8 +159,8 @@ def segments_in(data: Any, *, decodes: bool = False) -> SharedSegments | None:
         Whether arrays of :func:`~dask_train.collections.shared.decoded` count, too: for readers of batches, which
         decode the rows. Default: they are other arrays, whose rows are to be copied.
     """
-    if isinstance(found := getattr(data, "segments", None), SharedSegments):
-        return found
+    if isinstance(segments := getattr(data, "segments", None), SharedSegments):
+        return segments
     if isinstance(data, dict) and data.get(_MARK) == _FORM:
         return _of_record(data)
     return _of_arrays(data, decodes=decodes)
@@ -182,14 +182,14 @@ def _of_arrays(data: Any, *, decodes: bool) -> SharedSegments | None:
     arrays: tuple[Any, ...] = tuple(data) if is_tuple else (data,)
     if isinstance(data, Mapping):
         names, arrays = tuple(map(str, data)), tuple(data.values())
-    found = [shared.origin_of(array) for array in arrays]
-    if not found or found[0] is None or (names is not None and len(set(names)) < len(names)):
+    origins = [shared.origin_of(array) for array in arrays]
+    if not origins or origins[0] is None or (names is not None and len(set(names)) < len(names)):
         return None  # names that are the same as text are refused where other data is opened
-    if len(found) != found[0].num_columns:
+    if len(origins) != origins[0].num_columns:
         return None
     columns = []
-    for number, (each, array) in enumerate(zip(found, arrays, strict=True)):
-        if each is None or list(each.segments) != list(found[0].segments) or each.number != number:
+    for number, (each, array) in enumerate(zip(origins, arrays, strict=True)):
+        if each is None or list(each.segments) != list(origins[0].segments) or each.number != number:
             return None
         if each.decoded is not None and not decodes:
             return None
@@ -198,7 +198,7 @@ def _of_arrays(data: Any, *, decodes: bool) -> SharedSegments | None:
     return SharedSegments(
         schema=Columns(columns=tuple(columns), names=names, is_tuple=is_tuple),
         lengths=np.array(arrays[0].chunks[0], np.int64),
-        futures=tuple(found[0].segments.values()),
+        futures=tuple(origins[0].segments.values()),
     )
 
 

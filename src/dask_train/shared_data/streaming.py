@@ -146,20 +146,20 @@ class StreamOnDask:
         """
         going = self._going(role, stream)
         place = going.place(stream.epoch, group)
-        asked = (going.place(stream.epoch, needed_from), place)
+        request = (going.place(stream.epoch, needed_from), place)
         if stream not in self._left.get((role, rank), ()):  # it may ask ahead while it leaves
-            going.reached(rank, asked)
-        while going.ranks.get(rank) is asked and not going.may_open(place):
+            going.reached(rank, request)
+        while going.ranks.get(rank) is request and not going.may_open(place):
             await going.changed()
-        if going.ranks.get(rank) is not asked:
+        if going.ranks.get(rank) is not request:
             raise ClosedError(f"{role} {rank} has left what it reads of {self._what}.")
         for number in going.wanted(place):
             if number not in going.computing:
                 going.computing[number] = asyncio.ensure_future(self._compute(role, going.partitions(number)))
         going.free_behind(self._release)
         parts = await asyncio.shield(going.computing[place])
-        told = [(number, future.key, where) for number, (future, where) in parts.items()]
-        return pickle.dumps(self._form.known(self._columns)), told
+        segments = [(number, future.key, where) for number, (future, where) in parts.items()]
+        return pickle.dumps(self._form.known(self._columns)), segments
 
     def _going(self, role: str, stream: Stream) -> _Going:
         first = stream._replace(epoch=0)
@@ -188,8 +188,8 @@ class StreamOnDask:
         try:
             async for future in as_completed(futures.values(), loop=self._peer.loop):
                 await check_computed(future, self._what)
-            found, where = await describe(self._peer, self._what, [future.key for future in futures.values()])
-            parts = [*self._known, *((number, found[future.key]) for number, future in futures.items())]
+            descriptions, where = await describe(self._peer, self._what, [future.key for future in futures.values()])
+            parts = [*self._known, *((number, descriptions[future.key]) for number, future in futures.items())]
             self._columns = same_columns((part for _, part in parts), (number for number, _ in parts))
             self._known = [(number, part) for number, part in parts if part[0]][:1]
         except BaseException as error:
@@ -260,9 +260,9 @@ class _Going:
             self._epochs = {**dict(list(self._epochs.items())[-1:]), epoch: self._plan(epoch).groups()}
         return self._epochs[epoch][group]
 
-    def reached(self, rank: int, asked: tuple[int, int]) -> None:
+    def reached(self, rank: int, request: tuple[int, int]) -> None:
         """Note that a rank needs no group before a place any more, and asks for another."""
-        self.ranks[rank] = asked
+        self.ranks[rank] = request
         self._news.wake()
 
     def gone(self, rank: int) -> None:
@@ -279,7 +279,7 @@ class _Going:
 
         One that asks for more at once, for a large batch, is where it asks.
         """
-        return place <= min(max(needed_from + GROUPS_AHEAD, asked) for needed_from, asked in self.ranks.values())
+        return place <= min(max(needed_from + GROUPS_AHEAD, target) for needed_from, target in self.ranks.values())
 
     def wanted(self, place: int) -> list[int]:
         """Return what to compute for a rank that opens a group: that one, and later ones of its epoch with rows."""

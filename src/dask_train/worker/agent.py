@@ -278,11 +278,11 @@ class Agent:
 
     # What role processes ask for
 
-    def _data_set_found(self, child: RoleChild, found: DataSetFound) -> None:
-        if found.error or found.to_come:
-            child.tell(Answer(question=found.question, error=found.error, to_come=found.to_come))
+    def _data_set_found(self, child: RoleChild, message: DataSetFound) -> None:
+        if message.error or message.to_come:
+            child.tell(Answer(question=message.question, error=message.error, to_come=message.to_come))
         else:
-            self._spawn(self._answer(child, found, self._open_data_set))
+            self._spawn(self._answer(child, message, self._open_data_set))
 
     def _group_computed(self, child: RoleChild, computed: GroupComputed) -> None:
         if computed.error or computed.to_come:
@@ -309,11 +309,11 @@ class Agent:
             number, stalled = question.question, isinstance(failure, StalledError)
             child.tell(Answer(question=number, error=str(failure), stalled=stalled))
 
-    async def _open_data_set(self, child: RoleChild, found: DataSetFound) -> Answer:
+    async def _open_data_set(self, child: RoleChild, message: DataSetFound) -> Answer:
         """Return a published data set that a role process has asked for."""
-        await self._data.hold(found.number, child.role, child.rank, self._progressed(child))
-        data = self._data.mapped(found.number, child.role, child.rank)
-        return Answer(question=found.question, number=found.number, data=data)
+        await self._data.hold(message.number, child.role, child.rank, self._progressed(child))
+        data = self._data.mapped(message.number, child.role, child.rank)
+        return Answer(question=message.question, number=message.number, data=data)
 
     async def _open_group(self, child: RoleChild, computed: GroupComputed) -> Answer:
         """Return a group of a data set that is streamed, which the driver has computed."""

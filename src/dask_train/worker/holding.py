@@ -192,8 +192,8 @@ class Holding:
     async def _places(self, address: str, keys: list[Any]) -> dict[Any, SegmentPlace]:
         with suppress(OSError, TimeoutError):  # it is gone; the scheduler knows where to find them next
             asking = self._around.ask(address, offers.places, keys)
-            found: dict[Any, SegmentPlace] = await self._while_there(keys[0], [address], asking)
-            return found
+            places: dict[Any, SegmentPlace] = await self._while_there(keys[0], [address], asking)
+            return places
         return {}
 
     async def _while_there(self, key: Any, addresses: list[str], work: Coroutine[Any, Any, Any]) -> Any:
@@ -284,13 +284,13 @@ class Holding:
                     for address, keys in by_address.items()
                 )
             )
-            for keys, found in zip(by_address.values(), answers, strict=True):
+            for keys, answer in zip(by_address.values(), answers, strict=True):
                 for number, key in enumerate(keys):
-                    if found is None:
+                    if answer is None:
                         self._where.pop(key, None)
                         continue
                     positions = wanted.pop(key)
-                    for column, array in zip(columns, found[number], strict=True):
+                    for column, array in zip(columns, answer[number], strict=True):
                         column[positions] = array
             if wanted and loop.time() > deadline:
                 raise StalledError(f"Rows of {len(wanted)} partitions did not come within {patience_s:g} s.")
@@ -301,11 +301,11 @@ class Holding:
     async def _rows_at(self, address: str, keys: list[Any], numbers: list[np.ndarray]) -> list[list[np.ndarray]] | None:
         try:
             asking = self._around.ask(address, offers.rows, keys, numbers)
-            found: list[list[np.ndarray]] | None = await self._while_there(keys[0], [address], asking)
+            rows: list[list[np.ndarray]] | None = await self._while_there(keys[0], [address], asking)
         except (OSError, TimeoutError):  # it is gone, and with it all that was there
             self._where = {key: others for key, others in self._where.items() if address not in others}
             return None
-        return found
+        return rows
 
     def knows(self, partition: np.ndarray) -> np.ndarray:
         """Return of each partition, bool ``(n,)``, whether it may be asked for here."""

@@ -115,8 +115,8 @@ class Mail:
             await self._until_due()
             events, self._events = self._events, []
             output = list(self._output)
-            told = {"number": self._num_sent, "events": events, "output": output}
-            answer = await self._ask("train_run_tell", **told, timeout_s=self._scheduler.poll_s)
+            message = {"number": self._num_sent, "events": events, "output": output}
+            answer = await self._ask("train_run_tell", **message, timeout_s=self._scheduler.poll_s)
             self._num_sent += len(events)
             del self._output[: len(output)]  # not before it has arrived: where this is cut short, the end sends it
             if answer["status"] != "OK":

@@ -63,18 +63,18 @@ class WorkerMetrics(OwnPlugin):
 
     def all_numbers(self) -> dict[str, float]:
         """Return the numbers of all plug-ins of ours; 0 of those that are not there yet."""
-        found = dict.fromkeys((*GAUGES, *COUNTERS), 0.0)
+        numbers = dict.fromkeys((*GAUGES, *COUNTERS), 0.0)
         for plugin in list(self._worker.plugins.values()):
             if isinstance(plugin, OwnPlugin):
-                found.update(plugin.numbers())
-        return found
+                numbers.update(plugin.numbers())
+        return numbers
 
     def collect(self) -> Iterator[Any]:
         """Yield what ``prometheus_client`` asks when the Dask worker is scraped."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        found = self.all_numbers()
+        numbers = self.all_numbers()
         for name, text in GAUGES.items():
-            yield GaugeMetricFamily(self._prefix + name, text, value=found[name])
+            yield GaugeMetricFamily(self._prefix + name, text, value=numbers[name])
         for name, text in COUNTERS.items():
-            yield CounterMetricFamily(self._prefix + name, text, value=found[name])
+            yield CounterMetricFamily(self._prefix + name, text, value=numbers[name])

@@ -10,10 +10,10 @@ def missing_modules(names: list[str]) -> list[str]:
     missing = []
     for name in names:
         try:
-            found = importlib.util.find_spec(name.partition(".")[0]) is not None
+            is_installed = importlib.util.find_spec(name.partition(".")[0]) is not None
         except (ImportError, ValueError):
-            found = False
-        if not found:
+            is_installed = False
+        if not is_installed:
             missing.append(name)
     return missing
 

@@ -40,18 +40,18 @@ def rows(keys: Sequence[Any], numbers: Sequence[np.ndarray], dask_worker: Worker
     -------
     For each segment its columns, ``(k, *row_shape)``, copied once; None if one of them is not here.
     """
-    found = dict(_segments(keys, dask_worker))
-    if len(found) < len(keys):
+    segments = dict(_segments(keys, dask_worker))
+    if len(segments) < len(keys):
         return None
-    return [found[key].rows(chosen) for key, chosen in zip(keys, numbers, strict=True)]
+    return [segments[key].rows(chosen) for key, chosen in zip(keys, numbers, strict=True)]
 
 
 def _segments(keys: Sequence[Any], worker: Worker) -> list[tuple[Any, Segment]]:
-    found = []
+    segments = []
     for key in keys:
         if key in worker.data:
             value = worker.data[key]
             if not isinstance(value, Segment):
                 raise TypeError(f"{key} is a {type(value).__name__} and no segment")
-            found.append((key, value))
-    return found
+            segments.append((key, value))
+    return segments

@@ -24,7 +24,7 @@ async def fetch_result(worker: Worker, key: Any, who_has: list[str]) -> Any:
     """
     if key in worker.data:
         return worker.data[key]
-    found, missing, _, _ = await gather_from_workers({key: who_has}, worker.rpc, who=worker.address)
-    if key not in found:
+    values, missing, _, _ = await gather_from_workers({key: who_has}, worker.rpc, who=worker.address)
+    if key not in values:
         raise DataError(f"it {'is not' if missing else 'can not be read'} on {', '.join(who_has)}")
-    return found[key]
+    return values[key]

@@ -46,10 +46,10 @@ class RoleData:
         self._groups: dict[tuple[str, int], dict[Stream, dict[int, Holding]]] = {}
         self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
 
-    def tell(self, told: DataSetPlaces) -> None:
+    def tell(self, places: DataSetPlaces) -> None:
         """Report what a data set is; a role's own is number 0. One that is streamed has no keys yet."""
-        known = (pickle.loads(told.table), list(zip(told.keys, told.where, strict=True)))  # noqa: S301 - from the client
-        self._tables.setdefault((told.number, told.role), known)
+        known = (pickle.loads(places.table), list(zip(places.keys, places.where, strict=True)))  # noqa: S301 - from the client
+        self._tables.setdefault((places.number, places.role), known)
 
     async def hold(self, dataset: int, role: str, rank: int, progressed: Callable[[], None]) -> None:
         """Open what a rank maps; ranks of one host share it.
@@ -61,14 +61,14 @@ class RoleData:
         """
         if dataset == 0:  # a process begins; one that was killed before may have groups open
             self.gone(role, rank)
-        table, told = self._tables[dataset, role]
+        table, holders = self._tables[dataset, role]
         host = table.host_of(rank)
         known = self._holdings.get((dataset, role, host))
         if known is not None and known[1].done() and (known[1].cancelled() or known[1].exception() is not None):
             self._holdings.pop((dataset, role, host))[0].close()  # a role that begins anew may find what was missing
         if (dataset, role, host) not in self._holdings:
-            keys = {number: key for number, (key, _) in enumerate(told)}
-            holding = Holding(table, keys, self._around, dict(told))
+            keys = {number: key for number, (key, _) in enumerate(holders)}
+            holding = Holding(table, keys, self._around, dict(holders))
             partitions = [] if table.window else np.flatnonzero(table.owner == host).tolist()
             holding_it = asyncio.create_task(holding.hold(partitions, progressed, self._patience_s))
             self._holdings[dataset, role, host] = (holding, holding_it)
@@ -146,9 +146,9 @@ class RoleData:
         for holding in list(self._groups.get((role, rank), {}).get(stream, {}).values()):
             its = np.flatnonzero(holding.knows(partition))
             if len(its):
-                found = await holding.rows(partition[its], row[its], self._patience_s)
-                columns = columns or [np.empty((len(row), *each.shape[1:]), each.dtype) for each in found]
-                for column, rows in zip(columns, found, strict=True):
+                arrays = await holding.rows(partition[its], row[its], self._patience_s)
+                columns = columns or [np.empty((len(row), *each.shape[1:]), each.dtype) for each in arrays]
+                for column, rows in zip(columns, arrays, strict=True):
                     column[its] = rows
                 missing[its] = False
         if missing.any():  # it has asked ahead while it left

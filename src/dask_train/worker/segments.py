@@ -33,8 +33,8 @@ def make_segment(arrays: Sequence[np.ndarray], limit: int | None) -> Segment:
     """
     worker, pool = get_worker(), process_pool()
     WorkerMetrics.of(worker)
-    given = stored(arrays)
-    size = given.nbytes
+    stored_columns = stored(arrays)
+    size = stored_columns.nbytes
     # A segment that Dask has written to disk comes back at another place each time it is looked at.
     manager = worker.memory_manager
     most = limit or int((manager.memory_limit or 0) * (manager.memory_target_fraction or 1.0))
@@ -53,4 +53,4 @@ def make_segment(arrays: Sequence[np.ndarray], limit: int | None) -> Segment:
             f"the container of Dask worker {get_worker().address} has {left:,} bytes left, and a partition takes "
             f"{size:,}; pass streaming=True, give the container more, or add Dask workers"
         )
-    return Segment(given, pool)
+    return Segment(stored_columns, pool)

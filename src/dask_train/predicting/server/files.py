@@ -61,8 +61,8 @@ def read_file(file: ModelFile, *, compiled: bool) -> tuple[Any, str]:
         try:
             model = keras.saving.load_model(local, compile=compiled)
         except Exception as error:
-            told = str(error).replace(str(local), path)
-            raise ValueError(f"{path} is no model that Keras opens: {type(error).__name__}: {told}") from error
+            message = str(error).replace(str(local), path)
+            raise ValueError(f"{path} is no model that Keras opens: {type(error).__name__}: {message}") from error
     return model, hashlib.sha256(data).hexdigest()
 
 
@@ -93,10 +93,10 @@ def open_file(header: bytes) -> Any:
     ValueError
         It is another, or can't be read here.
     """
-    told = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
-    model, digest = read_file(told["file"], compiled=told["compiled"])
-    if digest != told["digest"]:
-        path = told["file"].path
+    expected = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
+    model, digest = read_file(expected["file"], compiled=expected["compiled"])
+    if digest != expected["digest"]:
+        path = expected["file"].path
         raise ValueError(
             f"Model file {path} has changed since the prediction was asked for, or is another file on this "
             "host. Predict again, or put the file where all Dask workers see the same."

@@ -113,10 +113,10 @@ class ObjectModel:
         if not num_rows:
             return [column.empty(0) for column in call.outputs]
         name = f"{self.name}, on {where},"
-        found = outputs_of(name, call, self.call(call, values), num_rows)
-        for each in found:
+        outputs = outputs_of(name, call, self.call(call, values), num_rows)
+        for each in outputs:
             _check_index(name, each, values[0])
-        return [in_dtype(name, np.asarray(each), column) for each, column in zip(found, call.outputs, strict=True)]
+        return [in_dtype(name, np.asarray(each), column) for each, column in zip(outputs, call.outputs, strict=True)]
 
     @property
     def classes(self) -> Any:

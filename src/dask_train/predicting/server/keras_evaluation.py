@@ -40,12 +40,12 @@ class Evaluation:
             for start in range(0, len(columns[0]), call.batch_size):
                 self._step(call, [column[start : start + call.batch_size] for column in columns])
                 beat()
-            found = self._metrics.counted()
+            counts = self._metrics.counted()
         if not self._is_checked and len(columns[0]):  # once metrics are built
             rows = [column[: call.batch_size] for column in columns]
             check_sums(self._model, self._metrics, partial(self._counted_over, call, rows), "partitions")
             self._is_checked = True
-        return found
+        return counts
 
     def logs(self, call: Call, columns: Sequence[np.ndarray]) -> dict[str, Any]:
         """Return what ``evaluate`` returns after the last batch, which these rows are."""
@@ -92,12 +92,12 @@ class Evaluation:
 
 def _plain(logs: dict[str, Any]) -> dict[str, Any]:
     """Return logs in the order and form in which Keras gives them, of numbers and arrays."""
-    found: dict[str, Any] = {}
+    plain_logs: dict[str, Any] = {}
     for name, value in sorted(logs.items()):
         if isinstance(value, dict):
-            found.update(_plain(value))
+            plain_logs.update(_plain(value))
         else:
             is_number = isinstance(value, float | int)
             array = np.asarray(value if is_number else keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(value)))
-            found[name] = float(array) if array.ndim == 0 else array
-    return found
+            plain_logs[name] = float(array) if array.ndim == 0 else array
+    return plain_logs

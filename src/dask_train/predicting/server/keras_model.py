@@ -39,9 +39,9 @@ def take_apart(model: Any, *, compiled: bool) -> tuple[dict[str, Any], list[np.n
 
 def open_parts(header: bytes, arrays: Sequence[np.ndarray]) -> Any:
     """Return the model; each array is copied once."""
-    told = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
-    model = parts_to_model(told, list(arrays))
-    model.run_eagerly, model.jit_compile = told["run_eagerly"], told["jit_compile"]
+    fields = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
+    model = parts_to_model(fields, list(arrays))
+    model.run_eagerly, model.jit_compile = fields["run_eagerly"], fields["jit_compile"]
     return model
 
 
@@ -92,8 +92,8 @@ class KerasRunner:
             stop = min(start + call.batch_size, num_rows)
             rows = [_batch(column[start:stop], call.batch_size) for column in columns]
             made = run(filled(call.columns.features, rows.__getitem__))
-            found = outputs_of("the model", call, made, call.batch_size)
-            for output, column, target in zip(found, call.outputs, out, strict=True):
+            outputs = outputs_of("the model", call, made, call.batch_size)
+            for output, column, target in zip(outputs, call.outputs, out, strict=True):
                 target[start:stop] = in_dtype("the model", _numpy(output), column)[: stop - start]
             beat()
 
@@ -104,9 +104,9 @@ class KerasRunner:
 
     def logs(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> dict[str, Any]:
         """Return what Keras' own ``evaluate`` gives, once the last batch has followed :attr:`Call.before`."""
-        found = self._evaluation.logs(call, columns)
+        logs = self._evaluation.logs(call, columns)
         beat()
-        return found
+        return logs
 
     def _seed(self, call: Call) -> None:
         if call.block_seed is None:
@@ -147,7 +147,7 @@ def described(model: Any, columns: Columns) -> tuple[Any, tuple[Column, ...]]:
     ValueError
         Rows of these columns don't go through the model, or it does not make a row of each.
     """
-    told = " and ".join(f"rows of {_keras_dtype(column)} {column.row_shape or 'numbers'}" for column in columns)
+    description = " and ".join(f"rows of {_keras_dtype(column)} {column.row_shape or 'numbers'}" for column in columns)
     if not model.built:
         raise ValueError(
             f"Model {model.name!r} has no weights yet, so each process would make its own. Build or train it first."
@@ -158,15 +158,17 @@ def described(model: Any, columns: Columns) -> tuple[Any, tuple[Column, ...]]:
         if type(model).predict_step is not keras.Model.predict_step:
             rows = [np.full((2, *c.row_shape), b"" if c.is_text else 0, c.dtype) for c in columns]
             predict = backend_of(keras.backend.backend()).predicting(model, eagerly=True)
-            found = predict(filled(columns.features, rows.__getitem__))
+            sample_outputs = predict(filled(columns.features, rows.__getitem__))
         else:
             made_of = [keras.KerasTensor((2, *column.row_shape), _keras_dtype(column)) for column in columns]
             # Of a call, in which Keras leaves `training` out where the model takes none, and adjusts ranks of inputs.
-            found = state.called_symbolically(model, filled(columns.features, made_of.__getitem__))
+            sample_outputs = state.called_symbolically(model, filled(columns.features, made_of.__getitem__))
     except Exception as error:
-        raise ValueError(f"The data does not fit model {model.name!r}: it has {told}. {in_words(error)}") from error
-    places = Columns.of(found)[0].features
-    return places, tuple(_output(model, output) for output in leaves(found))
+        raise ValueError(
+            f"The data does not fit model {model.name!r}: it has {description}. {in_words(error)}"
+        ) from error
+    places = Columns.of(sample_outputs)[0].features
+    return places, tuple(_output(model, output) for output in leaves(sample_outputs))
 
 
 def check_unordered(model: Any) -> None:

@@ -59,19 +59,19 @@ class _Server:
             os._exit(1)
         self._say(ModelOpened())
 
-    def answer(self, asked: Ask) -> None:
+    def answer(self, request: Ask) -> None:
         try:
-            answer: ModelMessage = self._answer(asked)
+            answer: ModelMessage = self._answer(request)
         except Exception as error:
             answer = Raised(**told(error))
         self._say(answer)
 
-    def _answer(self, asked: Ask) -> Answered:
-        call, num_rows = asked.call, asked.num_rows
-        rows, out = self._slots[asked.slot]
+    def _answer(self, request: Ask) -> Answered:
+        call, num_rows = request.call, request.num_rows
+        rows, out = self._slots[request.slot]
         columns = [
             unpacked(view, np.arange(num_rows), column.row_shape) if column.is_text else view
-            for column, view in zip(call.columns, rows.views(call.columns, num_rows, asked.text_sizes), strict=True)
+            for column, view in zip(call.columns, rows.views(call.columns, num_rows, request.text_sizes), strict=True)
         ]
         if call.verb != "predict":
             count = self._runner.evaluate if call.verb == "evaluate" else self._runner.logs

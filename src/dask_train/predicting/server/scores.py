@@ -81,7 +81,7 @@ def added(parts: list[Any]) -> Any:
     return reduce(lambda total, one: total.plus(one), some) if some else None
 
 
-def scored(what: str, truth: np.ndarray, found: np.ndarray, weights: np.ndarray | None) -> Any:
+def scored(what: str, truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None) -> Any:
     """Return what predictions of a block of rows add to a score; None if there is no row.
 
     Raises
@@ -95,27 +95,27 @@ def scored(what: str, truth: np.ndarray, found: np.ndarray, weights: np.ndarray 
     total = float(weight.sum())
     if not len(truth):
         return None
-    truth, found = (array.reshape(len(array), -1) for array in (truth, found))
-    if truth.shape != found.shape:
+    truth, predicted = (array.reshape(len(array), -1) for array in (truth, predicted))
+    if truth.shape != predicted.shape:
         raise ValueError(
-            f"A row of the targets has {truth.shape[1]} values, and a row of what is predicted {found.shape[1]}."
+            f"A row of the targets has {truth.shape[1]} values, and a row of what is predicted {predicted.shape[1]}."
         )
     if what == ACCURACY:
-        kinds = {"text" if _is_text(array) else array.dtype.kind in "biufc" for array in (truth, found)}
+        kinds = {"text" if _is_text(array) else array.dtype.kind in "biufc" for array in (truth, predicted)}
         if kinds == {"text", True}:
             raise ValueError(
                 f"The targets are {truth.dtype}, such as {truth.ravel().tolist()[0]!r}, and the classifier's classes "
-                f"{found.dtype}, such as {found.ravel().tolist()[0]!r}: text is never equal to a number. Pass labels "
-                "as fit had them."
+                f"{predicted.dtype}, such as {predicted.ravel().tolist()[0]!r}: text is never equal to a number. Pass "
+                "labels as fit had them."
             )
-        right = np.asarray(truth == found).all(axis=1)
+        right = np.asarray(truth == predicted).all(axis=1)
         return Hits(weight=total, right=float(weight[right].sum()))
-    y, y_found = (np.asarray(array, float) for array in (truth, found))
-    if not np.isfinite(y_found).all():
+    y, y_predicted = (np.asarray(array, float) for array in (truth, predicted))
+    if not np.isfinite(y_predicted).all():
         raise ValueError("The model predicts NaN or infinite numbers, so there is no score. Look at what it is given.")
     mean = weight @ y / (total or 1.0)
     return Deviations(
-        rows=len(y), weight=total, mean=mean, squares=weight @ (y - mean) ** 2, errors=weight @ (y - y_found) ** 2
+        rows=len(y), weight=total, mean=mean, squares=weight @ (y - mean) ** 2, errors=weight @ (y - y_predicted) ** 2
     )
 
 

@@ -44,14 +44,14 @@ def kind_of(model: Any) -> tuple[str, torch.nn.Module]:
     )
 
 
-def take_apart(kind: str, given: Any, module: torch.nn.Module) -> tuple[bytes, list[np.ndarray]]:
+def take_apart(kind: str, model: Any, module: torch.nn.Module) -> tuple[bytes, list[np.ndarray]]:
     """Return a module, with the code of classes that can't be imported, as a pickle; and its tensors as arrays.
 
     Tensors on the CPU are not copied. Which are one tensor stays so. What torch has compiled is in the pickle whole.
     """
     data = io.BytesIO()
     if kind == EXPORTED:
-        torch.export.save(given, data)
+        torch.export.save(model, data)
         return data.getvalue(), []
     if kind == SCRIPT:
         torch.jit.save(module, data)
@@ -103,12 +103,12 @@ class TorchRunner:
         with _evaluating(self._module):
             for start in range(0, num_rows, call.batch_size):
                 stop = min(start + call.batch_size, num_rows)
-                given = [column[start:stop] for column in columns]
+                batch = [column[start:stop] for column in columns]
                 if stop - start == 1 and isinstance(self._module, torch.fx.GraphModule):
-                    given = [np.repeat(each, 2, axis=0) for each in given]  # torch.export has a code of its own for 1
-                rows = [taken(self._module, torch.from_numpy(each)).to(self._device) for each in given]
-                found = outputs_of("the module", call, _called(self._module, call.columns, rows), len(given[0]))
-                for output, column, target in zip(found, call.outputs, out, strict=True):
+                    batch = [np.repeat(each, 2, axis=0) for each in batch]  # torch.export has a code of its own for 1
+                rows = [taken(self._module, torch.from_numpy(each)).to(self._device) for each in batch]
+                outputs = outputs_of("the module", call, _called(self._module, call.columns, rows), len(batch[0]))
+                for output, column, target in zip(outputs, call.outputs, out, strict=True):
                     target[start:stop] = in_dtype("the module", _numpy(output), column)[: stop - start]
                 beat()
 
@@ -123,13 +123,15 @@ class TorchRunner:
 
 def described(module: torch.nn.Module, columns: Columns) -> tuple[Any, tuple[Column, ...]]:
     """As :func:`dask_train.predicting.server.keras_model.described`; two made-up rows go through the module, here."""
-    told = " and ".join(f"rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}" for column in columns)
+    description = " and ".join(
+        f"rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}" for column in columns
+    )
     name = type(module).__name__
     try:
-        found = _of_two_rows(module, columns)
+        sample_outputs = _of_two_rows(module, columns)
     except Exception as error:
         raise ValueError(
-            f"The data does not fit module {name!r}: it has {told}. {in_words(error)}"
+            f"The data does not fit module {name!r}: it has {description}. {in_words(error)}"
             + (
                 " A module of torch.export takes any number of rows if it was exported with "
                 "dynamic_shapes=({0: torch.export.Dim('rows')},)."
@@ -137,9 +139,9 @@ def described(module: torch.nn.Module, columns: Columns) -> tuple[Any, tuple[Col
                 else ""
             )
         ) from error
-    places = Columns.of(found)[0].features
+    places = Columns.of(sample_outputs)[0].features
     outputs = []
-    for output in leaves(found):
+    for output in leaves(sample_outputs):
         if not isinstance(output, torch.Tensor) or output.ndim == 0 or len(output) != 2:
             shape = tuple(getattr(output, "shape", ())) or f"a {type(output).__name__}"
             raise ValueError(f"Module {name!r}: {_no_rows(shape, 2)}")
@@ -168,11 +170,11 @@ def _of_two_rows(module: torch.nn.Module, columns: Columns) -> Any:
     except Exception as error:
         with suppress(Exception):
             return made_of(1, module)
-        own, found = copy.deepcopy(module), []  # a copy, which may keep what comes of it
-        if is_of_shapes(error, lambda: found.append(made_of(1, own))):
+        own, outputs = copy.deepcopy(module), []  # a copy, which may keep what comes of it
+        if is_of_shapes(error, lambda: outputs.append(made_of(1, own))):
             raise
-        if found:
-            return found[0]
+        if outputs:
+            return outputs[0]
         raise ValueError(
             f"{in_words(error)} It was tried on rows of zeros. Where the rows of the data do go through, pass a "
             "function that calls the module on arrays, and meta=, what it makes of no rows."

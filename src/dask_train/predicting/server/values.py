@@ -137,11 +137,11 @@ def views(memory: Any, columns: Sequence[Column], num_rows: int, text_sizes: Seq
 
 def _offsets(columns: Sequence[Column], num_rows: int, text_sizes: Sequence[int]) -> list[int]:
     """Return where each column begins, and where the last ends."""
-    found, sizes = [0], iter(text_sizes)
+    offsets, sizes = [0], iter(text_sizes)
     for column in columns:
         size = next(sizes) if column.is_text else column.row_bytes * num_rows
-        found.append(found[-1] + rounded(size))
-    return found
+        offsets.append(offsets[-1] + rounded(size))
+    return offsets
 
 
 def fitting(what: str, arrays: Sequence[Any], columns: Sequence[Column]) -> list[np.ndarray]:
@@ -182,14 +182,14 @@ def holds(dtype: Any, other: Any) -> bool:
     return bool(np.can_cast(of, to, "safe"))
 
 
-def outputs_of(name: str, call: Call, found: Any, num_rows: int) -> list[Any]:
+def outputs_of(name: str, call: Call, outputs: Any, num_rows: int) -> list[Any]:
     """Return what a model made of rows, in the order of the call's outputs.
 
     Parameters
     ----------
     name
         How errors call the model.
-    found
+    outputs
         An array, or a structure of them, of any framework.
 
     Raises
@@ -198,10 +198,10 @@ def outputs_of(name: str, call: Call, found: Any, num_rows: int) -> list[Any]:
         It is put together in another way than :attr:`Call.places`, or an output has rows of another shape or number.
     """
     flat: list[Any] = []
-    if not _flatten(call.places, found, flat):
+    if not _flatten(call.places, outputs, flat):
         raise ValueError(
-            f"{name} made {_form(found)} of {num_rows} rows, and {_form(call.places)} of sample rows. Make the same of "
-            "any rows."
+            f"{name} made {_form(outputs)} of {num_rows} rows, and {_form(call.places)} of sample rows. Make the same "
+            "of any rows."
         )
     for output, column in zip(flat, call.outputs, strict=True):
         if tuple(np.shape(output)) != (num_rows, *column.row_shape):
@@ -230,18 +230,18 @@ def in_dtype(name: str, array: np.ndarray, column: Column) -> np.ndarray:
     return array.astype(column.dtype, copy=False)
 
 
-def _flatten(places: Places, found: Any, flat: list[Any]) -> bool:
+def _flatten(places: Places, structure: Any, flat: list[Any]) -> bool:
     """Take a structure apart as another is put together; whether it is put together so."""
-    if places is None or found is None:
-        return places is found
+    if places is None or structure is None:
+        return places is structure
     if isinstance(places, Mapping):
-        same = isinstance(found, Mapping) and set(found) == set(places)
-        return same and all(_flatten(below, found[name], flat) for name, below in places.items())
+        same = isinstance(structure, Mapping) and set(structure) == set(places)
+        return same and all(_flatten(below, structure[name], flat) for name, below in places.items())
     if isinstance(places, tuple | list):
-        same = isinstance(found, tuple | list) and len(found) == len(places)
-        return same and all(_flatten(below, one, flat) for below, one in zip(places, found, strict=True))
-    flat.append(found)
-    return not isinstance(found, tuple | list | Mapping)
+        same = isinstance(structure, tuple | list) and len(structure) == len(places)
+        return same and all(_flatten(below, one, flat) for below, one in zip(places, structure, strict=True))
+    flat.append(structure)
+    return not isinstance(structure, tuple | list | Mapping)
 
 
 def _form(structure: Any) -> str:

@@ -42,11 +42,11 @@ def import_vineyard() -> Any:
 
 def vineyard_error() -> type[Exception]:
     """Return the class of all errors of Vineyard's client, which has no public name of its own."""
-    found: type[Exception] = import_vineyard().NotEnoughMemoryException.__base__
-    return found
+    base_class: type[Exception] = import_vineyard().NotEnoughMemoryException.__base__
+    return base_class
 
 
-def id_in(given: Any) -> str | None:
+def id_in(object_id: Any) -> str | None:
     """Return the id that a value is, as Vineyard writes it (``"o000..."``); None for any other text, which is a name.
 
     Raises
@@ -54,15 +54,15 @@ def id_in(given: Any) -> str | None:
     TypeError
         It is neither an ``ObjectID``, a number, nor text.
     """
-    if isinstance(given, str):
-        return given if _ID.fullmatch(given) else None
-    if type(given).__name__ == "ObjectID":
-        return repr(given).strip('"')
-    if isinstance(given, int) and not isinstance(given, bool):
-        return f"o{given:016x}"
+    if isinstance(object_id, str):
+        return object_id if _ID.fullmatch(object_id) else None
+    if type(object_id).__name__ == "ObjectID":
+        return repr(object_id).strip('"')
+    if isinstance(object_id, int) and not isinstance(object_id, bool):
+        return f"o{object_id:016x}"
     raise TypeError(
-        f"object_id is a {type(given).__name__}; pass Vineyard's ObjectID, its text such as 'o0001f2c47d1c0000', or "
-        "the name that an object was given."
+        f"object_id is a {type(object_id).__name__}; pass Vineyard's ObjectID, its text such as 'o0001f2c47d1c0000', "
+        "or the name that an object was given."
     )
 
 
@@ -119,12 +119,12 @@ _connections: dict[str, Daemon] = {}
 _connecting = threading.Lock()
 
 
-def connected(given: str | None) -> Daemon:
+def connected(socket_path: str | None) -> Daemon:
     """Return this process's connection to a daemon; a new one where the daemon has been started again.
 
     Parameters
     ----------
-    given
+    socket_path
         Path of the socket; None for what ``VINEYARD_IPC_SOCKET`` says in this process, else Vineyard's default.
 
     Raises
@@ -132,7 +132,7 @@ def connected(given: str | None) -> Daemon:
     DataError
         No daemon answers there.
     """
-    path = given or os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
+    path = socket_path or os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
     with _connecting:
         if path in _connections and _answers(_connections[path]):
             return _connections[path]

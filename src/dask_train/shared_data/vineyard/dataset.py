@@ -70,11 +70,11 @@ async def opened(
     """
     await ensure_plugin(peer)
     what, daemons = f"Vineyard's object {name!r}", await Daemons.find(peer, socket)
-    found: OpenedObject = await daemons.ask(None, opening.describe, object_id, name)
-    columns, names, is_tuple = _chosen(name, found, *picks)
+    opened_object: OpenedObject = await daemons.ask(None, opening.describe, object_id, name)
+    columns, names, is_tuple = _chosen(name, opened_object, *picks)
     task = carried(opening.segment, socket)
     futures, present = [], await peer.workers()
-    for identifier, instance in found.partitions:
+    for identifier, instance in opened_object.partitions:
         near = [address for address, number in daemons.numbers.items() if number == instance]
         futures += [
             submit(
@@ -83,45 +83,48 @@ async def opened(
         ]
     try:
         await _computed(futures, what)
-        told, where = await describe(peer, what, [future.key for future in futures])
-        parts = [told[future.key] for future in futures]
+        descriptions, where = await describe(peer, what, [future.key for future in futures])
+        parts = [descriptions[future.key] for future in futures]
         schema = Columns(columns=same_columns(parts), names=names, is_tuple=is_tuple)
     except BaseException as error:
         await cancel(peer, futures)
         if isinstance(error, ValueError):
             raise DataError(f"{what}: {error}.") from error
         raise
-    frames = json.loads(found.frames) if found.frames and picks == (None, None) else []
+    frames = json.loads(opened_object.frames) if opened_object.frames and picks == (None, None) else []
     segments = SharedSegments(
         schema=schema,
         lengths=np.array([num_rows for num_rows, _ in parts], np.int64),
         futures=tuple(futures),
         frames=tuple(None if frame is None else FrameSchema.from_json(frame) for frame in frames),
     )
-    return VineyardDataset(peer, found.identifier, segments, [where[future.key] for future in futures])
+    return VineyardDataset(peer, opened_object.identifier, segments, [where[future.key] for future in futures])
 
 
 def _chosen(
-    name: str, found: OpenedObject, features: Any, label: str | None
+    name: str, opened_object: OpenedObject, features: Any, label: str | None
 ) -> tuple[Picks, tuple[str, ...] | None, bool]:
     """Return what makes each column of the data set, their names where it is a dict, and whether it is a tuple."""
-    if found.columns is None:
+    if opened_object.columns is None:
         if features is not None or label is not None:
             raise DataError(f"Vineyard's object {name!r} is a tensor, without columns; leave features= and label= out.")
         return (None,), None, False
-    asked = [features] if isinstance(features, str) else list(features or ())
-    for each in [*asked, *([] if label is None else [label])]:
-        if each not in found.columns:
+    feature_names = [features] if isinstance(features, str) else list(features or ())
+    for each in [*feature_names, *([] if label is None else [label])]:
+        if each not in opened_object.columns:
             raise DataError(
-                f"Vineyard's object {name!r} has no column {each!r}; it has {', '.join(map(repr, found.columns))}."
+                f"Vineyard's object {name!r} has no column {each!r}; it has "
+                f"{', '.join(map(repr, opened_object.columns))}."
             )
     if features is None and label is None:
         form: dict[str, Any] = (
-            json.loads(found.form) if found.form else {"names": list(found.columns), "is_tuple": False}
+            json.loads(opened_object.form)
+            if opened_object.form
+            else {"names": list(opened_object.columns), "is_tuple": False}
         )
         names = None if form["names"] is None else tuple(form["names"])
-        return found.columns, names, bool(form["is_tuple"])
-    rest: Any = features if features is not None else [each for each in found.columns if each != label]
+        return opened_object.columns, names, bool(form["is_tuple"])
+    rest: Any = features if features is not None else [each for each in opened_object.columns if each != label]
     chosen = rest if isinstance(rest, str) else tuple(rest)
     return ((chosen,), None, False) if label is None else ((chosen, label), None, True)
 
@@ -155,9 +158,9 @@ async def published(
     made: dict[int, list[str]] = {}
     try:
         await _computed(futures, what)
-        told: list[Put] = await peer.gather(futures)
-        columns = same_columns((part.num_rows, part.columns) for part in told)
-        filled = [(number, part) for number, part in enumerate(part for part in told if part.num_rows)]
+        put_parts: list[Put] = await peer.gather(futures)
+        columns = same_columns((part.num_rows, part.columns) for part in put_parts)
+        filled = [(number, part) for number, part in enumerate(part for part in put_parts if part.num_rows)]
         if not filled:
             raise DataError(f"{what} has no rows.")
         schema = await form_of.schema(columns)
@@ -176,7 +179,7 @@ async def published(
         raise
     finally:
         await cancel(peer, futures)
-    await _clear(daemons, publication, [*partitions, *(tensor for part in told for tensor in part.tensors)])
+    await _clear(daemons, publication, [*partitions, *(tensor for part in put_parts for tensor in part.tensors)])
     return joined
 
 
@@ -184,19 +187,19 @@ def _form(schema: Columns, frames: tuple[FrameSchema | None, ...]) -> Form:
     names = schema.names
     if schema.is_tuple or (names is None and len(schema.columns) > 1):
         names = tuple("xy"[number] if number < 2 else str(number) for number in range(len(schema.columns)))
-    given = None if schema.names is None else list(schema.names)
+    schema_names = None if schema.names is None else list(schema.names)
     return Form(
         names=names,
-        form=json.dumps({"names": given, "is_tuple": schema.is_tuple}),
+        form=json.dumps({"names": schema_names, "is_tuple": schema.is_tuple}),
         frames=json.dumps([None if frame is None else frame.to_json() for frame in frames]),
     )
 
 
 def _by_instance(parts: Iterable[tuple[int, Put]]) -> dict[int, list[tuple[int, Put]]]:
-    found: dict[int, list[tuple[int, Put]]] = {}
+    parts_by_instance: dict[int, list[tuple[int, Put]]] = {}
     for number, part in parts:
-        found.setdefault(part.instance, []).append((number, part))
-    return found
+        parts_by_instance.setdefault(part.instance, []).append((number, part))
+    return parts_by_instance
 
 
 async def _delete(daemons: Daemons, futures: Sequence[Future], made: Mapping[int, list[str]]) -> None:

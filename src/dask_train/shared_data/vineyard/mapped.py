@@ -24,7 +24,7 @@ def spots(arrays: Sequence[np.ndarray]) -> list[Spot] | None:
     """
     if not arrays or not all(array.flags.c_contiguous and array.nbytes for array in arrays):
         return None
-    found = []
+    locations = []
     with open("/proc/self/maps") as lines:
         maps = [line.split(maxsplit=5) for line in lines if "/memfd:" in line]
     for array in arrays:
@@ -32,11 +32,11 @@ def spots(arrays: Sequence[np.ndarray]) -> list[Spot] | None:
         for span, _, start, _, inode, _ in maps:
             first, end = (int(edge, 16) for edge in span.split("-"))
             if first <= address and address + array.nbytes <= end:
-                found.append((int(inode), int(start, 16) + address - first))
-    if len(found) != len(arrays) or len({inode for inode, _ in found}) != 1:
+                locations.append((int(inode), int(start, 16) + address - first))
+    if len(locations) != len(arrays) or len({inode for inode, _ in locations}) != 1:
         return None
-    descriptor = _descriptor_of(found[0][0])
-    return None if descriptor is None else [Spot(descriptor, inode, offset) for inode, offset in found]
+    descriptor = _descriptor_of(locations[0][0])
+    return None if descriptor is None else [Spot(descriptor, inode, offset) for inode, offset in locations]
 
 
 def _descriptor_of(inode: int) -> int | None:

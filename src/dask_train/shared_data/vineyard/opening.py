@@ -73,8 +73,8 @@ def describe(socket: str | None, object_id: str | None, name: str) -> OpenedObje
     """
     daemon = connected(socket)
     with daemon.words(f"Opening {name!r}"):
-        found = daemon.client.get_name(name) if object_id is None else daemon.id(object_id)
-        meta = daemon.client.get_meta(found, sync_remote=True)
+        identifier = daemon.client.get_name(name) if object_id is None else daemon.id(object_id)
+        meta = daemon.client.get_meta(identifier, sync_remote=True)
     type_name, members = str(meta.typename), [meta]
     if type_name in (_GLOBAL_TENSOR, _GLOBAL_FRAME):
         members = [meta[f"partitions_-{number}"] for number in range(int(meta["partitions_-size"]))]
@@ -116,8 +116,11 @@ def segment(
         is_here = int(meta.instance_id) == daemon.instance
         # Before anything is read: what is deleted from now on stays.
         lease = Lease(daemon, daemon.client.get_object(meta.id)) if is_here else None
-        found = _arrays(daemon, meta)
-    arrays = [found[pick] if pick is None or isinstance(pick, str) else _matrix(found, pick) for pick in picks]
+        arrays_by_name = _arrays(daemon, meta)
+    arrays = [
+        arrays_by_name[pick] if pick is None or isinstance(pick, str) else _matrix(arrays_by_name, pick)
+        for pick in picks
+    ]
     columns = [column_of(array) for array in arrays]
     here = spots(arrays) if lease is not None else None
     if here is not None and LentSegment.fits(columns, [spot.offset for spot in here]):
@@ -193,14 +196,14 @@ def _plain(value: Any) -> np.ndarray:
     return array
 
 
-def _matrix(found: Mapping[str | None, np.ndarray], names: Sequence[str]) -> np.ndarray:
+def _matrix(arrays_by_name: Mapping[str | None, np.ndarray], names: Sequence[str]) -> np.ndarray:
     for name in names:
-        if found[name].ndim != 1:
+        if arrays_by_name[name].ndim != 1:
             raise DataError(
-                f"Column {name!r} has rows of shape {found[name].shape[1:]}, and a matrix is made of columns of single "
-                f"numbers. Name it alone: features={name!r}."
+                f"Column {name!r} has rows of shape {arrays_by_name[name].shape[1:]}, and a matrix is made of columns "
+                f"of single numbers. Name it alone: features={name!r}."
             )
-    return np.column_stack([found[name] for name in names])
+    return np.column_stack([arrays_by_name[name] for name in names])
 
 
 def _text(object_id: Any) -> str:

@@ -158,9 +158,9 @@ def _assembled(daemon: Daemon, form: Form, number: int, part: Put) -> str:
 
 def _tensor_partition(daemon: Daemon, number: int, part: Put) -> str:
     """Return the same tensor with its place in the whole; both are on the same bytes."""
-    given = daemon.client.get_meta(daemon.id(part.tensors[0]))
+    meta = daemon.client.get_meta(daemon.id(part.tensors[0]))
     index = [number, *(0 for _ in part.columns[0].row_shape)]
-    copied = daemon.client.shallow_copy(given.id, {"partition_index_": json.dumps(index)})
+    copied = daemon.client.shallow_copy(meta.id, {"partition_index_": json.dumps(index)})
     daemon.client.persist(copied)
     return repr(copied).strip('"')
 
@@ -191,8 +191,8 @@ def named(socket: str | None, name: str) -> str | None:
     daemon, vineyard = connected(socket), import_vineyard()
     with daemon.words(f"Looking for {name!r}"):
         try:
-            found = daemon.client.get_name(name)
-            return repr(found).strip('"') if daemon.client.exists(found) else None
+            object_id = daemon.client.get_name(name)
+            return repr(object_id).strip('"') if daemon.client.exists(object_id) else None
         except vineyard.ObjectNotExistsException:
             return None
 
