@@ -42,7 +42,7 @@ def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             _check_names(verb, kwargs)
-            found = verb(*args, **kwargs)
+            returned = verb(*args, **kwargs)
         except (TypeError, ValueError, MissingPackageError) as error:
             if _is_of_a_check(error.__traceback__) and not _is_whole():
                 error.__traceback__ = None
@@ -52,12 +52,12 @@ def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
         except Exception as error:
             mask_error(error)
             raise
-        return cast(R, _without_secrets(found)) if iscoroutine(found) else found
+        return cast(R, _without_secrets(returned)) if iscoroutine(returned) else returned
 
     return called
 
 
-def _check_names(verb: Callable[..., object], given: Mapping[str, object]) -> None:
+def _check_names(verb: Callable[..., object], arguments: Mapping[str, object]) -> None:
     """Check the names of arguments, but of a verb that checks them itself, for the kind of model that it is given.
 
     Raises
@@ -65,11 +65,11 @@ def _check_names(verb: Callable[..., object], given: Mapping[str, object]) -> No
     TypeError
         There is no such argument; the message has the nearest one.
     """
-    if not given or getattr(verb, "checks_its_arguments", False):
+    if not arguments or getattr(verb, "checks_its_arguments", False):
         return
     taken = signature(verb).parameters.values()
     names = [one.name for one in taken if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
-    unknown = [name for name in given if name not in names]
+    unknown = [name for name in arguments if name not in names]
     if unknown and not any(one.kind is Parameter.VAR_KEYWORD for one in taken):
         listed = ", ".join(f"{name}=" for name in names if name != "self")
         name = verb.__qualname__.removesuffix(".__init__") if verb.__name__ == "__init__" else verb.__name__

@@ -76,8 +76,8 @@ def opened(place: str | os.PathLike[str], options: Mapping[str, Any] | None = No
     package, extra = _PACKAGES.get(text.partition("://")[0], ("", "")) if is_url(text) else ("", "")
     if package:
         check_installed(f"Opening {masked(text)}", package, install_command(extra))
-    given = options if options and is_url(text) else {}
-    system, path = fsspec.core.url_to_fs(text, **given)
+    url_options = options if options and is_url(text) else {}
+    system, path = fsspec.core.url_to_fs(text, **url_options)
     return system, path
 
 
@@ -109,10 +109,10 @@ def reaching(
         if not is_url(text):
             raise
         trouble = trouble_of(error, text, options)
-        told = " ".join(filter(None, [f"{trouble.why}.", trouble.cause, trouble.change]))
+        message = " ".join(filter(None, [f"{trouble.why}.", trouble.cause, trouble.change]))
         # An error of aiohttp, or of another package, that makes its text of more than its arguments, can't be masked.
         shows = any(masked(without_values(str(each), options)) != str(each) for each in _chain(error))
-        raise ValueError(f"{what}={masked(text)!r} can't be reached: {told}") from (None if shows else error)
+        raise ValueError(f"{what}={masked(text)!r} can't be reached: {message}") from (None if shows else error)
 
 
 def checked_options(options: Any, **places: Any) -> dict[str, Any] | None:
@@ -146,13 +146,15 @@ def checked_options(options: Any, **places: Any) -> dict[str, Any] | None:
     texts = {name: os.fspath(each) for name, each in places.items() if isinstance(each, str | os.PathLike)}
     urls = {name: text for name, text in texts.items() if is_url(text)}
     if not urls:
-        told = " and ".join(f"{name} is the local path {text!r}" for name, text in texts.items())
-        raise ValueError(f"storage_options are for an object store, and {told or 'no URL is passed'}. Leave them out.")
+        listing = " and ".join(f"{name} is the local path {text!r}" for name, text in texts.items())
+        raise ValueError(
+            f"storage_options are for an object store, and {listing or 'no URL is passed'}. Leave them out."
+        )
     stores = {_PACKAGES.get(text.partition("://")[0], (text.partition("://")[0],))[0] for text in urls.values()}
     if len(stores) > 1:
-        told = " and ".join(f"{name} is in {text.partition('://')[0]}://" for name, text in urls.items())
+        listing = " and ".join(f"{name} is in {text.partition('://')[0]}://" for name, text in urls.items())
         raise ValueError(
-            f"storage_options log in to one store, and {told}. Set what logs in to the others in the environment of "
+            f"storage_options log in to one store, and {listing}. Set what logs in to the others in the environment of "
             "this process and of the Dask workers, and leave storage_options out."
         )
     return dict(options)
@@ -207,8 +209,8 @@ def _code(error: BaseException) -> Any:
     """Return the code of a store's answer: botocore's, Azure's, or that of gcsfs; None of other errors."""
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):
-        told = response.get("Error", {}).get("Code")
-        return int(told) if str(told).isdigit() else told
+        error_code = response.get("Error", {}).get("Code")
+        return int(error_code) if str(error_code).isdigit() else error_code
     code: Any = getattr(error, "status_code", getattr(error, "code", None))
     return int(code) if str(code).isdigit() else code
 

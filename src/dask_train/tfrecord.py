@@ -94,33 +94,33 @@ def _byte_table() -> np.ndarray:
 @cache
 def _byte_list() -> list[int]:
     """Return the same as numbers of Python, which one at a time are faster."""
-    found: list[int] = _byte_table().tolist()
-    return found
+    remainders: list[int] = _byte_table().tolist()
+    return remainders
 
 
 @cache
 def _pairs_table() -> np.ndarray:
     """Return the remainder of each two bytes, uint32 ``(65536,)``."""
-    table, found = _byte_table(), np.arange(1 << 16, dtype=np.uint32)
+    table, remainders = _byte_table(), np.arange(1 << 16, dtype=np.uint32)
     for _ in range(2):
-        found = table[found & 0xFF] ^ (found >> np.uint32(8))
-    return found
+        remainders = table[remainders & 0xFF] ^ (remainders >> np.uint32(8))
+    return remainders
 
 
 @cache
 def _zeros_table(power: int) -> np.ndarray:
     """Return what ``_STRETCH << power`` zeros make of each byte of a checksum, uint32 ``(4, 256)``."""
-    found = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]
+    checksums = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]
     if power:
-        return _after_zeros(power - 1, _after_zeros(power - 1, found))
+        return _after_zeros(power - 1, _after_zeros(power - 1, checksums))
     for _ in range(_STRETCH // 2):
-        found = _pairs_table()[found & 0xFFFF] ^ (found >> np.uint32(16))
-    return found
+        checksums = _pairs_table()[checksums & 0xFFFF] ^ (checksums >> np.uint32(16))
+    return checksums
 
 
 def _after_zeros(power: int, crc: np.ndarray) -> np.ndarray:
     table = _zeros_table(power)
-    found: np.ndarray = table[0][crc & 0xFF]
+    checksums: np.ndarray = table[0][crc & 0xFF]
     for place in range(1, 4):
-        found = found ^ table[place][(crc >> np.uint32(8 * place)) & 0xFF]
-    return found
+        checksums = checksums ^ table[place][(crc >> np.uint32(8 * place)) & 0xFF]
+    return checksums

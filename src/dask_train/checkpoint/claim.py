@@ -179,8 +179,8 @@ def _process(pid: int) -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
-        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    state, started = told[0], told[19]
+    state, started = fields[0], fields[19]
     return "" if state in "ZX" else f"{boot} {namespace} {pid} {started}"

@@ -241,8 +241,8 @@ class CheckpointFolder:
         folder = scratch / "checkpoint-loaded"
         gone: set[str] = set()  # removed by their writer while they were read, so there is a later one
         try:
-            while (found := self._newest(gone, own=own, begins=begins)) is not None:
-                name, manifest = found
+            while (newest := self._newest(gone, own=own, begins=begins)) is not None:
+                name, manifest = newest
                 try:
                     self._fetch(name, manifest, folder)
                     manifest.check(folder)

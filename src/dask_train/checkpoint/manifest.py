@@ -53,8 +53,8 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Give what is stored: JSON, with a checksum of its own."""
-        told = {"format": FORMAT, **asdict(self)}
-        return json.dumps({**told, "sha256": _checksum(told)}, indent=1).encode()
+        contents = {"format": FORMAT, **asdict(self)}
+        return json.dumps({**contents, "sha256": _checksum(contents)}, indent=1).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
@@ -68,23 +68,24 @@ class Manifest:
             It is of a later format.
         """
         try:
-            told = json.loads(data)
-            checksum, version = told.pop("sha256"), told["format"]
+            contents = json.loads(data)
+            checksum, version = contents.pop("sha256"), contents["format"]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise DamagedError(f"its manifest of {len(data)} bytes can't be read") from None
-        if checksum != _checksum(told):
+        if checksum != _checksum(contents):
             raise DamagedError("its manifest has other contents than were written")
         if version > FORMAT:
             raise CheckpointError(
-                f"The checkpoint of run {told['run']} has format {version}, and this dask-train reads up to {FORMAT}.",
+                f"The checkpoint of run {contents['run']} has format {version}, "
+                f"and this dask-train reads up to {FORMAT}.",
                 "A later version has written it.",
                 "Install that version where the roles run, or pass checkpoint= another folder.",
             )
-        del told["format"]
-        files = {name: (size, digest) for name, (size, digest) in told.pop("files").items()}
-        covers = [(run, role, stretches) for run, role, stretches in told.pop("covers")]
-        best = told.pop("best", None)  # not in format 1
-        return cls(files=files, covers=covers, best=None if best is None else Best(**best), **told)
+        del contents["format"]
+        files = {name: (size, digest) for name, (size, digest) in contents.pop("files").items()}
+        covers = [(run, role, stretches) for run, role, stretches in contents.pop("covers")]
+        best = contents.pop("best", None)  # not in format 1
+        return cls(files=files, covers=covers, best=None if best is None else Best(**best), **contents)
 
     def check(self, folder: Path) -> None:
         """Check that the files in a local folder are those of the checkpoint.
@@ -95,12 +96,12 @@ class Manifest:
             One is not.
         """
         for name, (size, digest) in self.files.items():
-            found = folder / name
-            if not found.is_file():
+            path = folder / name
+            if not path.is_file():
                 raise DamagedError(f"its file {name} is missing")
-            if (has := found.stat().st_size) != size:
+            if (has := path.stat().st_size) != size:
                 raise DamagedError(f"its file {name} has {has} of {size} bytes")
-            if sha256_of(found) != digest:
+            if sha256_of(path) != digest:
                 raise DamagedError(f"its file {name} has other contents than were written")
 
 
@@ -135,6 +136,6 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _checksum(told: dict[str, Any]) -> str:
-    plain = json.loads(json.dumps(told))  # tuples are lists, as they will be when it is read
+def _checksum(contents: dict[str, Any]) -> str:
+    plain = json.loads(json.dumps(contents))  # tuples are lists, as they will be when it is read
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -96,8 +96,8 @@ class Checkpoint:
         if not isinstance(self.restore_best, bool):
             raise TypeError(f"restore_best is {self.restore_best!r}; it is True or False.")
         if best is None and (self.restore_best or self.mode != AUTO):
-            given = "restore_best=True" if self.restore_best else f"mode={self.mode!r}"
-            raise ValueError(f"{given} is of the best checkpoint; say by which score: best='val_loss'.")
+            argument = "restore_best=True" if self.restore_best else f"mode={self.mode!r}"
+            raise ValueError(f"{argument} is of the best checkpoint; say by which score: best='val_loss'.")
 
 
 def check_checkpoint(checkpoint: Any, resume: Any, *, words: tuple[str, ...] = ()) -> Checkpoint | None:

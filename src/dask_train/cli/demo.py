@@ -46,8 +46,8 @@ def demo(
       130  Ctrl-C
     """
     if not report.parent.is_dir():  # seen now, not when the training is over
-        told = f"The folder {report.parent} does not exist. Make it, or name another path."
-        raise click.BadParameter(told, param_hint="--report")
+        message = f"The folder {report.parent} does not exist. Make it, or name another path."
+        raise click.BadParameter(message, param_hint="--report")
     from dask_train.demo.live import LiveLine
     from dask_train.demo.main_job import run_main_job
     from dask_train.demo.pipeline import DemoSettings

@@ -45,8 +45,8 @@ def doctor(as_json: bool, page: str | None, **options: Any) -> None:
     from dask_train.doctor.examination import examine, examine_here
 
     if scheduler_address(options["scheduler"]) is None:
-        told = "No scheduler is given (--scheduler ADDRESS), so this is about this machine alone."
-        click.echo(told, err=as_json)
+        message = "No scheduler is given (--scheduler ADDRESS), so this is about this machine alone."
+        click.echo(message, err=as_json)
         examination = examine_here()
     else:
         try:
@@ -116,17 +116,17 @@ _COLUMNS = ("", "host", "threads", "memory", "installed", "GPUs")
 def _rows(examination: Examination) -> list[tuple[str, ...]]:
     here = _row(examination.here)
     rows: list[tuple[str, ...]] = [("here", *here)]
-    for address, told in list(examination.workers.items())[:_MOST_ROWS]:
-        host, threads, memory, installed, gpus = _row(told)
+    for address, probe in list(examination.workers.items())[:_MOST_ROWS]:
+        host, threads, memory, installed, gpus = _row(probe)
         rows.append((address, host, threads, memory, "as here" if installed == here[3] else installed, gpus))
     if (left := len(examination.workers) - _MOST_ROWS) > 0:
         rows.append((f"and {left} more", "", "", "", "", ""))
     return rows
 
 
-def _row(told: HealthProbe) -> tuple[str, str, str, str, str]:
-    used, limit = format_bytes(told["memory_used"] or 0), told["memory_limit"]
+def _row(probe: HealthProbe) -> tuple[str, str, str, str, str]:
+    used, limit = format_bytes(probe["memory_used"] or 0), probe["memory_limit"]
     memory = f"{used} of {format_bytes(limit)}" if limit else used
     shown = ("python", "dask_train", "tensorflow", "keras", "torch")
-    installed = "\n".join(f"{name} {told['versions'][name]}" for name in shown if name in told["versions"])
-    return told["host"], str(told["threads"]), memory, installed, "\n".join(told["gpus"]) or "none"
+    installed = "\n".join(f"{name} {probe['versions'][name]}" for name in shown if name in probe["versions"])
+    return probe["host"], str(probe["threads"]), memory, installed, "\n".join(probe["gpus"]) or "none"

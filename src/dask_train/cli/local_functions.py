@@ -43,7 +43,7 @@ def load_function(named: str) -> Any:
     if file is not None:
         module_name = _module_of(file)
     try:
-        found: Any = importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise click.UsageError(
@@ -53,17 +53,18 @@ def load_function(named: str) -> Any:
         raise click.ClickException(_raised(module_name, error)) from error
     except (Exception, SystemExit) as error:  # a script that reads its arguments ends like that
         raise click.ClickException(_raised(module_name, error)) from error
-    if file is not None and Path(getattr(found, "__file__", None) or "").resolve() != Path(file).resolve():
+    if file is not None and Path(getattr(module, "__file__", None) or "").resolve() != Path(file).resolve():
         raise click.UsageError(f"{file} can't be imported: another module is called {module_name!r}. Rename the file.")
+    target: Any = module
     for attribute in path.split("."):
-        if not hasattr(found, attribute):
-            own = getattr(found, "__dict__", {})  # a number has none
+        if not hasattr(target, attribute):
+            own = getattr(target, "__dict__", {})  # a number has none
             have = ", ".join(name for name, value in own.items() if callable(value) and name[0] != "_")
             raise click.UsageError(f"{module_name} has no {path!r}; it has {have or 'no functions'}.")
-        found = getattr(found, attribute)
-    if not callable(found):
-        raise click.UsageError(f"{named} is a {type(found).__name__}, not a function.")
-    return found
+        target = getattr(target, attribute)
+    if not callable(target):
+        raise click.UsageError(f"{named} is a {type(target).__name__}, not a function.")
+    return target
 
 
 def _module_of(file: str) -> str:

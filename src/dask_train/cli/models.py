@@ -117,8 +117,8 @@ def evaluate(model: str, x: str, as_json: bool, **options: Any) -> None:
             **({} if options["loss"] is None else {"loss": load_function(options["loss"])}),
             **({} if not options["metrics"] else {"metrics": _functions(options["metrics"])}),
         }
-        given = {**options, **functions}
-        wanted = {name: value for name, value in given.items() if value}
+        arguments = {**options, **functions}
+        wanted = {name: value for name, value in arguments.items() if value}
         scores = evaluated(opened, _frame(x), label=label[0] if len(label) == 1 else label, schema=schema, **wanted)
     if as_json:
         print_json(scores)

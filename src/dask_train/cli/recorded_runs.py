@@ -61,10 +61,10 @@ def _state(record: dict[str, Any]) -> str:
 def print_status(record: dict[str, Any], console: Console) -> None:
     """Print all that is known of a run, as :func:`dask_train.driver.records.find_run` gives it."""
     summary = record["summary"]
-    asked = ", ".join(f"{role}={count}" for role, count in record["info"].get("roles", {}).items())
+    requested_roles = ", ".join(f"{role}={count}" for role, count in record["info"].get("roles", {}).items())
     facts = [
         ("run", record["id"]),
-        ("roles", f"{asked} ({_alive(record)} alive)"),
+        ("roles", f"{requested_roles} ({_alive(record)} alive)"),
         ("started", f"{_moment(record['started'], record['now'])}, {_took(record)}"),
         ("phase", str(summary.get("phase", "starting"))),
         ("waiting", summary.get("waiting", "")),
@@ -80,7 +80,7 @@ def print_status(record: dict[str, Any], console: Console) -> None:
         console.print()
         rows = [
             (f"{role} {rank}", _moment(score["time"], record["now"]), _values(score))
-            for role, rank, score in sorted(scores, key=lambda told: told[:2])
+            for role, rank, score in sorted(scores, key=lambda entry: entry[:2])
         ]
         print_table(("role", "at", "last score"), rows, wraps=2, console=console)
 
@@ -115,6 +115,6 @@ def check_role(record: dict[str, Any], role: str | None, rank: int | None) -> No
     counts = record["info"].get("roles", {})
     if any((role or name) == name and (rank or 0) < count for name, count in counts.items()):
         return
-    asked = " ".join(str(part) for part in (role or "of rank", rank) if part is not None)
+    missing_role = " ".join(str(part) for part in (role or "of rank", rank) if part is not None)
     have = ", ".join(f"{name}={count}" for name, count in counts.items())
-    raise ValueError(f"Run {record['id']} has no role {asked}; it has {have}.")
+    raise ValueError(f"Run {record['id']} has no role {missing_role}; it has {have}.")

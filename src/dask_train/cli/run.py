@@ -31,8 +31,8 @@ class _RunCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See :meth:`click.Command.parse_args`."""
         ctx.allow_interspersed_args = False
-        found, _, _ = self.make_parser(ctx).parse_args(list(args))
-        target = found.get("target")
+        values, _, _ = self.make_parser(ctx).parse_args(list(args))
+        target = values.get("target")
         ctx.allow_interspersed_args = not (isinstance(target, str) and is_script(target))
         return super().parse_args(ctx, args)
 
@@ -105,14 +105,14 @@ def run(target: str, arguments: Sequence[str], others: dict[str, str], **options
 
 def _refuse_options_of_functions(context: click.Context) -> None:
     """Refuse what a script says itself."""
-    given = [
+    options = [
         option.opts[0]
         for option in context.command.params
         if option.name in _OF_FUNCTIONS and context.get_parameter_source(option.name) == ParameterSource.COMMANDLINE
     ]
-    if given:
+    if options:
         raise click.UsageError(
-            f"{given[0]} is for functions, and a script passes it to dt.train or dt.fit itself. Write it after the "
+            f"{options[0]} is for functions, and a script passes it to dt.train or dt.fit itself. Write it after the "
             "script's name if it is an argument of the script, or name a function: script.py:function."
         )
 

@@ -18,10 +18,10 @@ def names(context: click.Context, parameter: click.Parameter, given: str | None)
     """
     if given is None:
         return None
-    found = [name.strip() for name in given.split(",")]
-    if not all(found):
+    listed_names = [name.strip() for name in given.split(",")]
+    if not all(listed_names):
         raise click.BadParameter(f"{given!r} is not like NAME,NAME.", context, parameter)
-    return found
+    return listed_names
 
 
 def pairs(context: click.Context, parameter: click.Parameter, given: str | Sequence[str] | None) -> dict[str, str]:
@@ -33,21 +33,21 @@ def pairs(context: click.Context, parameter: click.Parameter, given: str | Seque
         A part is not like that, or a name stands twice.
     """
     texts = [given] if isinstance(given, str) else list(given or ())
-    found: dict[str, str] = {}
+    values_by_name: dict[str, str] = {}
     for text in (part.strip() for whole in texts for part in whole.split(",")):
         name, equals, value = text.partition("=")
-        if not (name and equals and value) or name in found:
+        if not (name and equals and value) or name in values_by_name:
             raise click.BadParameter(f"{text!r} is not like NAME=VALUE, with each name once.", context, parameter)
-        found[name] = value
-    return found
+        values_by_name[name] = value
+    return values_by_name
 
 
 def numbers(kind: type[int] | type[float], *, least: int | None = None) -> Callable[..., dict[str, Any]]:
     """Return what reads ``a=1,b=2`` as numbers of a kind, each at least ``least``."""
 
     def read(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, Any]:
-        found, values = pairs(context, parameter, given), dict[str, Any]()
-        for name, text in found.items():
+        texts_by_name, values = pairs(context, parameter, given), dict[str, Any]()
+        for name, text in texts_by_name.items():
             try:
                 values[name] = kind(text)
             except ValueError as error:

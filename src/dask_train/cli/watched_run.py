@@ -88,8 +88,8 @@ def tell_result(result: Result, seconds: float) -> None:
     }
     if last:
         of = f"{result.scores[-1]['role']} {result.scores[-1]['rank']}"
-        told = ", ".join(f"{name} {value}" for name, value in last.items())
-        click.echo(harmless(f"{count_text(len(result.scores))} scores, the last of {of}: {told}"))
+        listing = ", ".join(f"{name} {value}" for name, value in last.items())
+        click.echo(harmless(f"{count_text(len(result.scores))} scores, the last of {of}: {listing}"))
     returned = [(role, rank, value) for role, all_ in result.results.items() for rank, value in enumerate(all_)]
     returned = [(role, rank, value) for role, rank, value in returned if value is not None]
     for role, rank, value in returned[:MOST_RESULTS]:

@@ -88,8 +88,8 @@ def _present(client: Client, on: Sequence[str] | None) -> list[dict[str, Any]]:
         )
     if on is None:
         wait_for_first(peer)
-    found = peer.run(peer.workers)
-    return [worker for address, worker in found.items() if on is None or address in on]
+    workers = peer.run(peer.workers)
+    return [worker for address, worker in workers.items() if on is None or address in on]
 
 
 def wait_for_first(peer: Peer) -> None:

@@ -52,12 +52,12 @@ def client_here(client: Client | None) -> Client:
     TypeError
         What was passed is no client.
     """
-    found = client_or_none(client)
-    if found is None:
+    resolved = client_or_none(client)
+    if resolved is None:
         raise ValueError(
             "There is no Dask client here. Make one first, with the scheduler's address: distributed.Client(address)."
         )
-    return found
+    return resolved
 
 
 def client_or_local(client: Client | None, num_workers: int) -> Client:
@@ -70,10 +70,10 @@ def client_or_local(client: Client | None, num_workers: int) -> Client:
     num_workers
         How many Dask workers a new cluster gets; 0 for one a core.
     """
-    found = client_or_none(client)
-    if found is None:
+    resolved = client_or_none(client)
+    if resolved is None:
         num_workers = num_workers or os.cpu_count() or 1
-        found = Client(start_local_cluster(num_workers))
+        resolved = Client(start_local_cluster(num_workers))
         leave_to_program()  # modules that were imported with it
-        say(f"there is no Dask client, so a local cluster was started: {found}")
-    return found
+        say(f"there is no Dask client, so a local cluster was started: {resolved}")
+    return resolved

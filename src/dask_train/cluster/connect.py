@@ -46,10 +46,10 @@ def open_client(
         Nothing answers.
     """
     files = {"tls_ca_file": tls_ca_file, "tls_client_cert": tls_cert, "tls_client_key": tls_key}
-    given = {name: path for name, path in files.items() if path is not None}
-    if given and "://" not in address:
+    tls_files = {name: path for name, path in files.items() if path is not None}
+    if tls_files and "://" not in address:
         address = f"tls://{address}"
-    security = _security(given)
+    security = _security(tls_files)
     # Asked first, because Client(timeout=) waits without an end where something else than Dask listens, such as the
     # dashboard (distributed 2026.8.0).
     try:
@@ -92,13 +92,13 @@ def _reason(error: BaseException, address: str) -> BaseException:
     return error
 
 
-def _security(given: dict[str, str]) -> Security:
+def _security(tls_files: dict[str, str]) -> Security:
     try:
-        security = Security(**given)
+        security = Security(**tls_files)
         security.get_connection_args("client")  # reads the files
     except (OSError, ssl.SSLError) as error:
         raise ValueError(
-            f"The TLS files can't be used ({', '.join(given.values()) or 'from Dask configuration'}): {error}. "
+            f"The TLS files can't be used ({', '.join(tls_files.values()) or 'from Dask configuration'}): {error}. "
             "Each is a PEM file; the key must belong to the certificate."
         ) from error
     return security

@@ -47,11 +47,11 @@ def with_rows_apart(client: Client, values: Sequence[Delayed]) -> tuple[list[Del
 
     Values of which the graph holds few rows, or none, come as they are.
     """
-    found = apart(values)
-    if found is None or client.status != "running":  # Dask refuses a client that is not
+    separated = apart(values)
+    if separated is None or client.status != "running":  # Dask refuses a client that is not
         return list(values), None
-    held = HeldRows(client, found.rows)
-    return found.delayed(_opener(held.ticket)), held
+    held = HeldRows(client, separated.rows)
+    return separated.delayed(_opener(held.ticket)), held
 
 
 def preferring(wanted: Sequence[str], present: Collection[str]) -> dict[str, Any]:
@@ -101,9 +101,9 @@ def _opener(ticket: Ticket) -> Open:
     """Return what becomes of tasks that held rows; the scheduler reads it, and may have no dask-train."""
     plain = tuple(ticket)
 
-    def rows(pickled: bytes, needs: Sequence[Any], *given: Any) -> Any:  # travels by value: it is no name of a module
+    def rows(pickled: bytes, needs: Sequence[Any], *values: Any) -> Any:  # travels by value: it is no name of a module
         from dask_train.cluster.client_rows import open_rows
 
-        return open_rows(plain, pickled, needs, given)
+        return open_rows(plain, pickled, needs, values)
 
     return rows

@@ -24,7 +24,7 @@ class OwnPlugin(WorkerPlugin):
     def of(cls, dask_worker: Worker) -> Self:
         """Return the one of a Dask worker; from any thread."""
         with _making:
-            found = dask_worker.plugins.get(cls.name)
-            if not isinstance(found, cls):
-                found = dask_worker.plugins[cls.name] = cls(dask_worker)
-            return found
+            plugin = dask_worker.plugins.get(cls.name)
+            if not isinstance(plugin, cls):
+                plugin = dask_worker.plugins[cls.name] = cls(dask_worker)
+            return plugin

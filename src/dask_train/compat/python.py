@@ -43,10 +43,10 @@ def start_dask_workers_without_main() -> None:
 
     @functools.wraps(prepare)
     def without_main(name: str) -> dict[str, Any]:
-        found = prepare(name)
+        preparation_data = prepare(name)
         if name == _DASK_WORKER:
             for key in ("init_main_from_name", "init_main_from_path"):
-                found.pop(key, None)
-        return found
+                preparation_data.pop(key, None)
+        return preparation_data
 
     spawn.get_preparation_data = without_main

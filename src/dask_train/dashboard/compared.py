@@ -92,16 +92,16 @@ def compared_lines(runs: Sequence[Compared], name: str, *, over_time: bool) -> t
     There is one line for each run, that of its first role. Where a run was restarted, the line continues with the last
     attempt from where that began.
     """
-    found = [
+    lines = [
         (each, label, *_stitched(each, label, over_time=over_time)) for each in runs for label in (name, f"val_{name}")
     ]
-    found = [line for line in found if line[2]]
-    scale, axis = 1.0, " or ".join(sorted({along or "report" for *_, along in found}))
+    lines = [line for line in lines if line[2]]
+    scale, axis = 1.0, " or ".join(sorted({along or "report" for *_, along in lines}))
     if over_time:
-        scale, axis = _unit(max((x for _, _, xs, _, _ in found for x in xs), default=0.0))
+        scale, axis = _unit(max((x for _, _, xs, _, _ in lines for x in xs), default=0.0))
         axis = f"{axis} since the roles began"
     rows = []
-    for each, label, xs, ys, _ in found:
+    for each, label, xs, ys, _ in lines:
         scaled = [x / scale for x in xs]
         dash = "solid" if label == name else "dashed"
         rows.append((scaled, ys, scaled[-1], ys[-1], each.colour, dash, f"{each.run.id}: {label}", each.run.id))
@@ -162,8 +162,8 @@ def results(runs: Sequence[Compared], now: float) -> list[tuple[str, list[str]]]
 def num_rows(run: Compared) -> int:
     """Return how many rows a run has trained; of one that is not over, those of the attempts that train now."""
     ledger = run.run.summary.get("rows", {})
-    told = sum(use.rows for (role, _), use in run.trace.usage.items() if role not in _NO_TRAINERS)
-    return int(ledger.get("trained", 0)) or told
+    reported_rows = sum(use.rows for (role, _), use in run.trace.usage.items() if role not in _NO_TRAINERS)
+    return int(ledger.get("trained", 0)) or reported_rows
 
 
 def _rows_per_s(run: Compared, now: float) -> str:
@@ -205,9 +205,9 @@ def _last_and_best(run: Compared, name: str) -> tuple[str, str]:
 
 def differing_settings(runs: Sequence[Compared]) -> list[tuple[str, list[str]]]:
     """Return the settings in which the runs differ: a name, and a value for each run, empty if it has none."""
-    told = [run.run.info.get("settings", {}) for run in runs]
-    names = dict.fromkeys(name for settings in told for name in settings)
-    rows = [(str(name), [str(settings.get(name, "")) for settings in told]) for name in names]
+    run_settings = [run.run.info.get("settings", {}) for run in runs]
+    names = dict.fromkeys(name for settings in run_settings for name in settings)
+    rows = [(str(name), [str(settings.get(name, "")) for settings in run_settings]) for name in names]
     return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 

@@ -47,8 +47,8 @@ def _of_event(event: bytes) -> Iterator[LoggedValue]:
             summaries.append(value)
     for summary in summaries:
         for _, one in _fields(summary):
-            if isinstance(one, bytes) and (found := _tagged(one)) is not None:
-                yield LoggedValue(*found, step, time)
+            if isinstance(one, bytes) and (tag_and_value := _tagged(one)) is not None:
+                yield LoggedValue(*tag_and_value, step, time)
 
 
 def _tagged(summary: bytes) -> tuple[str, float | str] | None:

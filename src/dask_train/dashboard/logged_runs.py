@@ -113,13 +113,13 @@ def folders_of_setting() -> list[Path]:
 
 def _folders_in(folder: Path) -> list[tuple[float, Path]]:
     """Return the folders with event files in a folder, with when each was changed."""
-    found = []
+    folders = []
     with suppress(OSError):
         for path in folder.iterdir():
             with suppress(OSError):
                 if path.is_dir() and _event_files(path):
-                    found.append((path.stat().st_mtime, path))
-    return found
+                    folders.append((path.stat().st_mtime, path))
+    return folders
 
 
 def _event_files(folder: Path) -> list[Path]:

@@ -42,11 +42,11 @@ class Searches(dict[str, Search]):
 
     def tell(self, run: str, trials: Sequence[Mapping[str, Any]]) -> None:
         """Take over the trials that a run was handed last; a trial that another run has begun again is that one's."""
-        for told in trials:
-            search = self.setdefault(told["search"], Search(told["search"], told["metric"], told["mode"]))
-            number = told["number"]
+        for trial in trials:
+            search = self.setdefault(trial["search"], Search(trial["search"], trial["metric"], trial["mode"]))
+            number = trial["number"]
             if number in search.trials or len(search.trials) < MOST_TRIALS:
-                search.trials[number] = Trial(run, dict(told["params"]))
+                search.trials[number] = Trial(run, dict(trial["params"]))
         while len(self) > MOST_SEARCHES:
             del self[next(iter(self))]
 
@@ -54,8 +54,8 @@ class Searches(dict[str, Search]):
 def value_of(search: Search, number: int, traces: Mapping[str, Any]) -> float | None:
     """Return the best value of a trial so far; None before it has one."""
     trace = traces.get(search.trials[number].run)
-    found = None if trace is None else trace.trial_bounds.get((number, search.metric))
-    return None if found is None else found[search.mode == "max"]
+    bounds = None if trace is None else trace.trial_bounds.get((number, search.metric))
+    return None if bounds is None else bounds[search.mode == "max"]
 
 
 def best_of(search: Search, values: Mapping[int, float]) -> int | None:
@@ -66,8 +66,8 @@ def best_of(search: Search, values: Mapping[int, float]) -> int | None:
 
 def values_of(search: Search, traces: Mapping[str, Any]) -> dict[int, float]:
     """Return the values of those trials that have one, by number."""
-    found = {number: value_of(search, number, traces) for number in sorted(search.trials)}
-    return {number: value for number, value in found.items() if value is not None}
+    values = {number: value_of(search, number, traces) for number in sorted(search.trials)}
+    return {number: value for number, value in values.items() if value is not None}
 
 
 def searches_table(searches: Mapping[str, Search], traces: Mapping[str, Any]) -> dict[str, list[Any]]:

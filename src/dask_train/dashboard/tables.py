@@ -66,8 +66,8 @@ def roles_table(run: Any | None, usage: Mapping[tuple[str, int], Any], now: floa
         By role and rank, as :class:`~.usage.Usage`.
     """
     rows = []
-    told, is_over = ((), True) if run is None else (run.summary.get("roles", ()), bool(run.ended))
-    for role, rank, phase, attempt, address, pid, doing, batches in told:
+    roles, is_over = ((), True) if run is None else (run.summary.get("roles", ()), bool(run.ended))
+    for role, rank, phase, attempt, address, pid, doing, batches in roles:
         use = usage.get((role, rank))
         done = f"{use.rows:,}" if use is not None and use.rows else ""
         steps_s, rows_s, memory, cpu = ("",) * 4 if use is None or is_over or not pid else _use_now(use, now)
@@ -137,8 +137,8 @@ def curve_label(key: CurveKey) -> str:
 
 def along(trace: Trace, name: str) -> str:
     """Return what the charts' axis counts."""
-    found = {curve.along or "report" for key, curve in trace.curves.items() if key.name.removeprefix("val_") == name}
-    return " or ".join(sorted(found))
+    axes = {curve.along or "report" for key, curve in trace.curves.items() if key.name.removeprefix("val_") == name}
+    return " or ".join(sorted(axes))
 
 
 def phase_of(run: Any) -> str:
@@ -150,9 +150,9 @@ def phase_of(run: Any) -> str:
 
 def words_on(run: Any, why: str) -> str:
     """Return what is too long for a cell: for what a run waits, or how it ended and what was lost before."""
-    told = [f"Waits for room: {why}"] if why else []
-    told += [f"Attempt {number}: {cause}" for number, cause in enumerate(run.summary.get("losses", ()))]
-    return " ".join([*told, f"It is over: {phase_of(run)}"] if run.ended else told)
+    sentences = [f"Waits for room: {why}"] if why else []
+    sentences += [f"Attempt {number}: {cause}" for number, cause in enumerate(run.summary.get("losses", ()))]
+    return " ".join([*sentences, f"It is over: {phase_of(run)}"] if run.ended else sentences)
 
 
 def roles_by_host(run: Any) -> str:
@@ -168,12 +168,12 @@ def roles_by_host(run: Any) -> str:
 
 def last_scores(run: Any) -> str:
     """Return what a run reported last: of the first role that has reported, which is named where there are several."""
-    told = run.summary.get("last_scores", ())
-    if not told:
+    scores = run.summary.get("last_scores", ())
+    if not scores:
         return ""
-    role, rank, score = min(told, key=lambda of: of[1])
+    role, rank, score = min(scores, key=lambda of: of[1])
     named = [f"{name} {value_text(value)}" for name, value in score.items() if name not in _OF_WHOM]
-    more = f" ({role} {rank})" if len(told) > 1 else ""
+    more = f" ({role} {rank})" if len(scores) > 1 else ""
     return ", ".join(named[:MOST_NAMED]) + more
 
 

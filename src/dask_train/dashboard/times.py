@@ -54,10 +54,10 @@ class RoleTime:
 
     def up_to(self, now: float | None) -> dict[str, float]:
         """Return the same with the current activity up to ``now``; as reported if that is None: its process is gone."""
-        found = self.seconds()
+        seconds = self.seconds()
         if now is not None and self.busy_with:
-            found[self.busy_with] = found.get(self.busy_with, 0.0) + max(0.0, now - self.heard)
-        return found
+            seconds[self.busy_with] = seconds.get(self.busy_with, 0.0) + max(0.0, now - self.heard)
+        return seconds
 
     def lately(self, now: float) -> dict[str, float]:
         """Seconds by activity of the last ones; empty if there are not enough of them."""

@@ -29,37 +29,37 @@ class Rates:
     def look(self, workers: Iterable[Any], now: float) -> None:
         """Take over the last reports of Dask workers, as the scheduler knows them."""
         there = {ws.address: ws.metrics.get(HEARTBEAT, {}).get("predicted_rows", 0.0) for ws in workers}
-        self._told = {address: told for address, told in self._told.items() if address in there}
+        self._told = {address: samples for address, samples in self._told.items() if address in there}
         for address, rows in there.items():
-            told = self._told.setdefault(address, deque())
-            told.append((now, rows))
-            while len(told) > 2 and now - told[1][0] >= RATE_S:
-                told.popleft()
+            samples = self._told.setdefault(address, deque())
+            samples.append((now, rows))
+            while len(samples) > 2 and now - samples[1][0] >= RATE_S:
+                samples.popleft()
 
     def of(self, address: str) -> float:
         """Return rows a second."""
-        told = self._told.get(address)
-        if not told or told[-1][0] <= told[0][0]:
+        samples = self._told.get(address)
+        if not samples or samples[-1][0] <= samples[0][0]:
             return 0.0
-        return (told[-1][1] - told[0][1]) / (told[-1][0] - told[0][0])
+        return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
 
 
 def workers_table(workers: Iterable[Any], rates: Rates) -> dict[str, list[Any]]:
     """Return what each Dask worker tells, those aside that have nothing to do with this library."""
     rows = []
     for ws in workers:
-        told = ws.metrics.get(HEARTBEAT)
-        if told:
+        heartbeat = ws.metrics.get(HEARTBEAT)
+        if heartbeat:
             rows.append(
                 (
                     ws.address,
                     host_of(ws.address),
-                    int(told["model_processes"]),
-                    int(told["predicted_blocks"]),
-                    f"{int(told['predicted_rows']):,}",
-                    f"{rates.of(ws.address):.3g}" if told["predicted_rows"] else "",
-                    int(told["template_processes"]),
-                    format_bytes(told["segments_bytes"]),
+                    int(heartbeat["model_processes"]),
+                    int(heartbeat["predicted_blocks"]),
+                    f"{int(heartbeat['predicted_rows']):,}",
+                    f"{rates.of(ws.address):.3g}" if heartbeat["predicted_rows"] else "",
+                    int(heartbeat["template_processes"]),
+                    format_bytes(heartbeat["segments_bytes"]),
                 )
             )
     return columns_of(WORKER_COLUMNS, rows)

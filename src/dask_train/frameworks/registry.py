@@ -55,7 +55,7 @@ def find_framework(framework: str | Framework | None) -> Framework:
 def _by_name(name: str) -> Framework:
     if name in _OURS:
         module, _, made_by = _OURS[name].partition(":")
-        found = getattr(import_module(module), made_by)()
+        framework = getattr(import_module(module), made_by)()
     else:
         others = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
         if name not in others:
@@ -63,10 +63,10 @@ def _by_name(name: str) -> Framework:
             raise ValueError(
                 f"There is no adapter for the framework {name!r}; there are {', '.join(known)}.{nearest(name, known)}"
             )
-        found = others[name].load()()
-    if not isinstance(found, Framework):
+        framework = others[name].load()()
+    if not isinstance(framework, Framework):
         raise TypeError(
-            f"The adapter that is registered for {name!r} makes a {type(found).__name__}; "
+            f"The adapter that is registered for {name!r} makes a {type(framework).__name__}; "
             "it has to make a dask_train.frameworks.base.Framework."
         )
-    return found
+    return framework

@@ -87,15 +87,15 @@ def _heard(place: RankPlace, word: str, deadline: float) -> list[str]:
                     other.setblocking(False)
                     ready.register(other, selectors.EVENT_READ, (other, bytearray()))
                     continue
-                other, found = key.data
-                if _says_more(other, found):
+                other, received = key.data
+                if _says_more(other, received):
                     continue
                 ready.unregister(other)
                 with suppress(ValueError, TypeError, KeyError, RecursionError):  # a stranger's
-                    line = json.loads(found)
-                    rank, told = int(line["rank"]), str(line["word"])
+                    line = json.loads(received)
+                    rank, sent_word = int(line["rank"]), str(line["word"])
                     if 0 < rank < place.num_ranks:
-                        came[rank], words[rank] = other, told
+                        came[rank], words[rank] = other, sent_word
         every = [words[rank] for rank in range(place.num_ranks)]
         for other in came.values():
             other.settimeout(_left(deadline))
@@ -103,7 +103,7 @@ def _heard(place: RankPlace, word: str, deadline: float) -> list[str]:
     return every
 
 
-def _says_more(other: socket.socket, found: bytearray) -> bool:
+def _says_more(other: socket.socket, received: bytearray) -> bool:
     """Take what has come; whether the line is not yet at its end."""
     try:
         some = other.recv(4096)
@@ -111,8 +111,8 @@ def _says_more(other: socket.socket, found: bytearray) -> bool:
         return True
     except OSError:  # it is gone
         return False
-    found += some
-    return bool(some) and not found.endswith(b"\n") and len(found) < MAX_LINE
+    received += some
+    return bool(some) and not received.endswith(b"\n") and len(received) < MAX_LINE
 
 
 def _told(place: RankPlace, word: str, deadline: float) -> list[str]:
@@ -128,14 +128,14 @@ def _told(place: RankPlace, word: str, deadline: float) -> list[str]:
 
 
 def _line(end: socket.socket, deadline: float) -> Any:
-    found = b""
-    while not found.endswith(b"\n") and len(found) < MAX_LINE:
+    received = b""
+    while not received.endswith(b"\n") and len(received) < MAX_LINE:
         end.settimeout(_left(deadline))
         some = end.recv(4096)
         if not some:
             raise ConnectionError("the connection was closed")
-        found += some
-    return json.loads(found)
+        received += some
+    return json.loads(received)
 
 
 def _left(deadline: float) -> float:

@@ -62,10 +62,10 @@ def module_of(value: Any) -> str | None:
     module = sys.modules.get(name) if isinstance(name, str) else None
     if module is None or name == "__main__" or _goes_by_value(name):
         return None
-    found: Any = module
+    imported: Any = module
     for each in value.__qualname__.split("."):
-        found = getattr(found, each, None)
-    return name if found is value else None
+        imported = getattr(imported, each, None)
+    return name if imported is value else None
 
 
 def _goes_by_value(module: str | None) -> bool:

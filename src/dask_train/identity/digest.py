@@ -73,7 +73,7 @@ class _Walk:
         self._sources = sources
 
     def of(self, value: Any) -> bytes:
-        found = hashlib.blake2b(digest_size=16)
+        hasher = hashlib.blake2b(digest_size=16)
         numbers: dict[int, int] = {}
         alive: list[Any] = []  # so that no id is used twice
         waiting = [value]  # not by recursion: linked objects may be deeper than Python's stack
@@ -81,22 +81,22 @@ class _Walk:
             value = waiting.pop()
             if (write := _PLAIN.get(type(value))) is not None:
                 data = write(value)
-                found.update(f"{type(value).__name__} {len(data)}:".encode())
-                found.update(data)
+                hasher.update(f"{type(value).__name__} {len(data)}:".encode())
+                hasher.update(data)
                 continue
             if not _is_value(value):
                 if id(value) in numbers:
-                    found.update(f"again {numbers[id(value)]}:".encode())
+                    hasher.update(f"again {numbers[id(value)]}:".encode())
                     continue
                 numbers[id(value)] = len(numbers)
                 alive.append(value)
             parts = value if isinstance(value, ValueParts) else self._parts(value)
-            found.update(f"{parts.kind} {len(parts.content)}:".encode())
+            hasher.update(f"{parts.kind} {len(parts.content)}:".encode())
             if parts.data is not None:
-                found.update(f"data {parts.data.nbytes}:".encode())
-                found.update(parts.data)
+                hasher.update(f"data {parts.data.nbytes}:".encode())
+                hasher.update(parts.data)
             waiting.extend(reversed(parts.content))
-        return found.digest()
+        return hasher.digest()
 
     def _parts(self, value: Any) -> ValueParts:  # noqa: PLR0911 - one of each kind
         kind = type(value)

@@ -59,6 +59,6 @@ def imported_names(code: CodeType) -> frozenset[str]:
 
 
 def _arguments(code: CodeType, operations: tuple[str, ...]) -> frozenset[str]:
-    found = {each.argval for each in dis.get_instructions(code) if each.opname in operations}
+    arguments = {each.argval for each in dis.get_instructions(code) if each.opname in operations}
     within = [_arguments(each, operations) for each in code.co_consts if isinstance(each, CodeType)]
-    return frozenset(found).union(*within)
+    return frozenset(arguments).union(*within)

@@ -39,21 +39,21 @@ class Sources:
 
         Empty for installed modules. Imports by computed names (``importlib.import_module``) are not seen.
         """
-        found = {each: source.digest + source.outdated for each, source in self.reached([name]).items()}
-        if not found:
+        digests = {each: source.digest + source.outdated for each, source in self.reached([name]).items()}
+        if not digests:
             return ""
-        return hashlib.sha256("".join([found.pop(name), *sorted(found.values())]).encode()).hexdigest()
+        return hashlib.sha256("".join([digests.pop(name), *sorted(digests.values())]).encode()).hexdigest()
 
     def reached(self, names: Iterable[str]) -> dict[str, _Source]:
         """Return those of the modules that are yours, and all modules of yours that they import, by name."""
-        found: dict[str, _Source] = {}
+        sources: dict[str, _Source] = {}
         waiting = list(names)
         while waiting:
             each = waiting.pop()
-            if each not in found and self.is_yours(each):
-                found[each] = self._own_source(each)
-                waiting += found[each].imports
-        return found
+            if each not in sources and self.is_yours(each):
+                sources[each] = self._own_source(each)
+                waiting += sources[each].imports
+        return sources
 
     def is_yours(self, name: str) -> bool:
         """Return whether a module is from a file outside of Python and its installed packages."""
@@ -143,8 +143,8 @@ def _holds_packages(folder: Path) -> bool:
 @functools.cache
 def _pythons_own() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    found = {paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return tuple({*found, *(str(Path(path).resolve()) for path in found), site.getusersitepackages()})
+    folders = {paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple({*folders, *(str(Path(path).resolve()) for path in folders), site.getusersitepackages()})
 
 
 def _read(spec: ModuleSpec) -> bytes:
@@ -205,12 +205,12 @@ def _codes(data: bytes) -> frozenset[str] | None:
             waiting = [compile(data, "", "exec", dont_inherit=True)]
     except (SyntaxError, ValueError):
         return None
-    found = set()
+    digests = set()
     while waiting:
         code = waiting.pop()
-        found.add(code_digest(code))
+        digests.add(code_digest(code))
         waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
-    return frozenset(found)
+    return frozenset(digests)
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:

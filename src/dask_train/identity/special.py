@@ -70,17 +70,17 @@ def keras_contents(header: Mapping[str, Any], arrays: Any) -> tuple[Any, ...]:
     """Return what a Keras model consists of, of the parts in which it travels."""
     from dask_train.keras_models.custom_objects import opened
 
-    told = {
+    description = {
         **header,
         "config": _with_own_numbers(json.loads(header["config"])),
         "custom_objects": opened(header["custom_objects"]),
     }
     # Keras numbers the parts within a model that have no names of their own, as the second one of this process.
-    told["structure"] = {
+    description["structure"] = {
         kind: [{name: value for name, value in each.items() if name not in _NAMES} for each in several]
         for kind, several in header["structure"].items()
     }
-    return told, list(arrays)
+    return description, list(arrays)
 
 
 def _with_own_numbers(config: Any) -> Any:

@@ -40,8 +40,8 @@ def archive_parts(data: io.BytesIO) -> ValueParts:
     """Return the files of an archive, by their names."""
     with zipfile.ZipFile(data) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if not _LEFT_OUT.search(name)}
-    told = sorted((_COUNTED.sub("", name), _content(name, content)) for name, content in files.items())
-    return ValueParts("torch archive", tuple(each for pair in told for each in pair))
+    contents = sorted((_COUNTED.sub("", name), _content(name, content)) for name, content in files.items())
+    return ValueParts("torch archive", tuple(each for pair in contents for each in pair))
 
 
 def _content(name: str, content: bytes) -> bytes:
@@ -52,8 +52,8 @@ def _content(name: str, content: bytes) -> bytes:
         constants = sorted(_CONSTANT.findall(text))  # which torch writes in the order of a set
         return (_CONSTANT.sub("", text) + "".join(constants)).encode()
     if name.endswith(".pkl"):  # where names have their lengths before them
-        told = [(each.name, argument) for each, argument, _ in pickletools.genops(content)]
-        return _COUNTED.sub("", repr(told)).encode()
+        operations = [(each.name, argument) for each, argument, _ in pickletools.genops(content)]
+        return _COUNTED.sub("", repr(operations)).encode()
     return content
 
 

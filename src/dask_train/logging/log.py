@@ -25,8 +25,8 @@ def check_log(log: Any) -> list[Logger]:
     TypeError
         There is something else among them.
     """
-    given = [] if log is None else list(log) if isinstance(log, list | tuple) else [log]
-    return [_logger(each) for each in given]
+    loggers = [] if log is None else list(log) if isinstance(log, list | tuple) else [log]
+    return [_logger(each) for each in loggers]
 
 
 def _logger(each: Any) -> Logger:

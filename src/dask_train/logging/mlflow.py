@@ -141,27 +141,27 @@ class _MLflowRun(ModelSink):
         if not self._start.resumes:
             return ""
         quote = "'" if '"' in self._start.checkpoint else '"'
-        asked = f"tags.`{_CHECKPOINT}` = {quote}{self._start.checkpoint}{quote}"
+        tag_filter = f"tags.`{_CHECKPOINT}` = {quote}{self._start.checkpoint}{quote}"
         latest = ["attributes.start_time DESC"]
-        for found in self._client.search_runs([experiment], filter_string=asked, order_by=latest, max_results=1):
-            self._before = dict(found.data.params)
-            self._client.update_run(found.info.run_id, status="RUNNING")
-            self._client.set_tag(found.info.run_id, _RUN, self._start.run)
-            return str(found.info.run_id)
+        for run in self._client.search_runs([experiment], filter_string=tag_filter, order_by=latest, max_results=1):
+            self._before = dict(run.data.params)
+            self._client.update_run(run.info.run_id, status="RUNNING")
+            self._client.set_tag(run.info.run_id, _RUN, self._start.run)
+            return str(run.info.run_id)
         return ""
 
     def _fresh_params(self) -> dict[str, str]:
         """Return the parameters; of a run that is continued those that it lacks, since MLflow changes none."""
-        told = {_name(name): str(value)[:MOST_LETTERS] for name, value in self._start.params.items()}
-        changed = [f"{name}: {value}" for name, value in told.items() if self._before.get(name, value) != value]
+        params = {_name(name): str(value)[:MOST_LETTERS] for name, value in self._start.params.items()}
+        changed = [f"{name}: {value}" for name, value in params.items() if self._before.get(name, value) != value]
         if changed:
             self._client.set_tag(self._id, "dask_train.changed", ", ".join(changed)[:5000])
-        return {name: value for name, value in told.items() if name not in self._before}
+        return {name: value for name, value in params.items() if name not in self._before}
 
     def _experiment(self) -> str:
         name = self._logger.experiment or "Default"
-        found = self._client.get_experiment_by_name(name)
-        return str(self._client.create_experiment(name) if found is None else found.experiment_id)
+        experiment = self._client.get_experiment_by_name(name)
+        return str(self._client.create_experiment(name) if experiment is None else experiment.experiment_id)
 
 
 def _portions(params: Mapping[str, str]) -> Iterator[list[Any]]:

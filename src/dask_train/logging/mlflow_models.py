@@ -85,13 +85,13 @@ def _package_of(model: Any) -> str | None:
 
 
 def _installed(packages: tuple[str, ...]) -> list[str]:
-    found = []
+    requirements = []
     for package in packages:
         try:
-            found.append(f"{package}=={version(package).partition('+')[0]}")  # such as +cpu, which no index has
+            requirements.append(f"{package}=={version(package).partition('+')[0]}")  # such as +cpu, which no index has
         except PackageNotFoundError:
             continue
-    return found
+    return requirements
 
 
 def _signature(package: str, model: Any, example: Any) -> dict[str, Any]:

@@ -135,13 +135,13 @@ class Connections:
         try:
             if number == connection.owner:  # it is gone, though a process that it has forked may have the socket
                 raise EOFError
-            found = list(connection.read())
+            messages = list(connection.read())
         except EOFError:
             self._drop(connection)
             return
         if connection.is_known and not was_known:
             yield connection, None, []
-        for message, descriptors in found:
+        for message, descriptors in messages:
             yield connection, message, descriptors
 
     def _drop(self, connection: Connection) -> None:

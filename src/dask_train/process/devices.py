@@ -188,15 +188,15 @@ def visible_devices(devices: Sequence[Device], variable: str | None) -> list[Vis
     """
     if variable is None:
         return [VisibleDevice(uuid=device.uuid, entry=device.uuid) for device in devices]
-    found: list[VisibleDevice] = []
+    visible: list[VisibleDevice] = []
     for entry in map(str.strip, variable.split(",")):
         uuid = _uuid_of(entry, devices)
         if not uuid:
             break
-        if any(uuid == other.uuid for other in found):
+        if any(uuid == other.uuid for other in visible):
             return []
-        found.append(VisibleDevice(uuid=uuid, entry=entry))
-    return found
+        visible.append(VisibleDevice(uuid=uuid, entry=entry))
+    return visible
 
 
 def _uuid_of(entry: str, devices: Sequence[Device]) -> str:

@@ -51,18 +51,21 @@ class Fingerprint:
 
     def only(self, names: frozenset[str]) -> Fingerprint:
         """As far as it concerns a process that has imported these: other modules are found anew, or not at all."""
-        path = ((entry, frozenset(one for one in found if not one[0] or one[0] in names)) for entry, found in self.path)
+        path = (
+            (entry, frozenset(one for one in contents if not one[0] or one[0] in names))
+            for entry, contents in self.path
+        )
         return Fingerprint(self.settings, tuple(path))
 
     def name(self, *more: Hashable) -> str:
         """Return a name that another process gives to the same, with the same of what else it depends on."""
-        path = [(entry, sorted(map(repr, found))) for entry, found in self.path]
+        path = [(entry, sorted(map(repr, contents))) for entry, contents in self.path]
         return hashlib.sha256(repr((self.settings, path, more)).encode()).hexdigest()
 
     def without(self, folder: str) -> Fingerprint:
         """Return the same without a folder of the import path from which nothing can be imported, if it is that."""
         return Fingerprint(
-            self.settings, tuple((entry, found) for entry, found in self.path if entry != folder or found)
+            self.settings, tuple((entry, contents) for entry, contents in self.path if entry != folder or contents)
         )
 
 
@@ -98,8 +101,8 @@ def _importable(entry: str) -> Iterator[_Entry]:
             with os.scandir(entry) as listing:
                 yield from filter(None, map(_one, listing))
         else:
-            found = os.stat(entry)
-            yield "", (found.st_mtime_ns, found.st_size)
+            status = os.stat(entry)
+            yield "", (status.st_mtime_ns, status.st_size)
     except OSError:  # there is none, or it has just gone
         return
 
@@ -113,8 +116,8 @@ def _one(entry: os.DirEntry[str]) -> _Entry | None:
         return (name, name) if is_package else None
     if not name.endswith(_MODULES + _FOLDERS):
         return None
-    found = entry.stat()
-    return (name.partition(".")[0] if name.endswith(_MODULES) else ""), (name, found.st_mtime_ns, found.st_size)
+    status = entry.stat()
+    return (name.partition(".")[0] if name.endswith(_MODULES) else ""), (name, status.st_mtime_ns, status.st_size)
 
 
 def _link(path: str) -> str:

@@ -58,9 +58,9 @@ def _guard(child: int, end: int, owner: int) -> None:
             os.killpg(child, signal.SIGKILL)
             os._exit(1)
         outlive_end(end)
-        found = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-        assert found is not None
-        status = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        child_exit = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        assert child_exit is not None
+        status = child_exit.si_status if child_exit.si_code == os.CLD_EXITED else -child_exit.si_status
         os.write(end, str(status).encode())
         _first_of(end, owner)  # until then no other process gets its number
         os.waitpid(child, 0)

@@ -23,8 +23,8 @@ def num_oom_kills(pid: int | str = "self") -> int:
     """Return how many processes of a process's memory cgroup were killed for its limit; 0 if that is unknown."""
     for folder in _folders(pid):
         for name in ("memory.events", "memory.oom_control"):
-            if (found := _field(folder / name, "oom_kill")) is not None:
-                return found
+            if (num_kills := _field(folder / name, "oom_kill")) is not None:
+                return num_kills
     return 0
 
 
@@ -73,11 +73,11 @@ def _folders(pid: int | str) -> list[Path]:
         lines = (_PROC / str(pid) / "cgroup").read_text().splitlines()
     except OSError:
         lines = []
-    found = []
+    folders = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            found.append(_ROOT / path.lstrip("/"))
+            folders.append(_ROOT / path.lstrip("/"))
         elif "memory" in controllers.split(","):  # which may be mounted together with others, or alone
-            found += [_ROOT / mounted / path.lstrip("/") for mounted in (controllers, "memory")]
-    return [*found, _ROOT, _ROOT / "memory"]
+            folders += [_ROOT / mounted / path.lstrip("/") for mounted in (controllers, "memory")]
+    return [*folders, _ROOT, _ROOT / "memory"]

@@ -156,10 +156,10 @@ class TemplateConnection:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             variables, arguments = [], []
-        found = [variable for variable in variables if variable.startswith(secret)]
-        if user != os.geteuid() or not found or place_of(pid) != place_of(os.getpid()):
+        secret_variables = [variable for variable in variables if variable.startswith(secret)]
+        if user != os.geteuid() or not secret_variables or place_of(pid) != place_of(os.getpid()):
             raise NotConnectedError(f"process {pid}, which listens at its address, is of another user or place")
-        self._secret = found[0][len(secret) :].decode()
+        self._secret = secret_variables[0][len(secret) :].decode()
         number = int(arguments[_LIFELINE_AT])
         try:
             self._lifeline = os.open(f"/proc/{pid}/fd/{number}", os.O_WRONLY | os.O_CLOEXEC)

@@ -150,20 +150,20 @@ class Templates:
 
     async def _template(self, preload: Preload) -> Template:
         environment = {**child_environment(os.environ, 1, sys.path), **preload.environment}
-        found = await asyncio.to_thread(Fingerprint.now)
+        fingerprint = await asyncio.to_thread(Fingerprint.now)
         if self._closed:
             raise TemplateError("the Dask worker closes")
         key = (preload.modules, *sorted(preload.environment.items()))
         template = self._templates.get(key)
-        if template is not None and (template.is_over or template.is_outdated(environment, found)):
+        if template is not None and (template.is_over or template.is_outdated(environment, fingerprint)):
             self._templates.pop(key).end("what it had imported has changed")
             template = None
         if template is None:
             while len(self._templates) >= MAX_TEMPLATES:
                 oldest = min(self._templates, key=lambda other: self._templates[other].used_at)
                 self._templates.pop(oldest).end("its place was needed for another")
-            template = self._templates[key] = Template(preload.modules, environment, found)
-            template.begin(found.without(self._own_folder), self._cluster)
+            template = self._templates[key] = Template(preload.modules, environment, fingerprint)
+            template.begin(fingerprint.without(self._own_folder), self._cluster)
         return template
 
     def pids(self) -> dict[int, str]:

@@ -63,14 +63,14 @@ class Patience(StopRule):
     mode: Literal["min", "max", "auto"] = field(default="auto", kw_only=True)
 
     def __post_init__(self) -> None:
-        given: Any = self  # not yet what the annotations say
-        if not isinstance(given.monitor, str) or not self.monitor:
+        unchecked: Any = self  # not yet what the annotations say
+        if not isinstance(unchecked.monitor, str) or not self.monitor:
             raise TypeError(f"monitor is {self.monitor!r}, but it is a score's name, like Patience('val_loss', 3).")
-        if not isinstance(given.patience, int) or isinstance(given.patience, bool):
+        if not isinstance(unchecked.patience, int) or isinstance(unchecked.patience, bool):
             raise TypeError(f"patience is {self.patience!r}, but it is a number of reports, like 3.")
         if self.patience < 0:
             raise ValueError(f"patience is {self.patience}, but a number of reports is not negative. Use 1 or more.")
-        if isinstance(given.min_delta, bool) or not (math.isfinite(delta := number(self.min_delta)) and delta >= 0):
+        if isinstance(unchecked.min_delta, bool) or not (math.isfinite(delta := number(self.min_delta)) and delta >= 0):
             raise ValueError(f"min_delta is {self.min_delta!r}, but it is a finite number, 0 or more, like 0.001.")
         if self.mode not in ("min", "max", "auto"):
             raise ValueError(f"mode is {self.mode!r}, but it is 'min', 'max' or 'auto'.")

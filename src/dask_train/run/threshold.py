@@ -85,8 +85,8 @@ class Threshold(StopRule):
 
     def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:
         """See :meth:`StopRule.met`."""
-        found = [_clause_met(clause, scores, progress, since) for clause in self._clauses]
-        _, reason = min(filter(None, found), key=lambda each: each[0], default=(0, ""))
+        matches = [_clause_met(clause, scores, progress, since) for clause in self._clauses]
+        _, reason = min(filter(None, matches), key=lambda each: each[0], default=(0, ""))
         return reason
 
 
@@ -128,13 +128,13 @@ def _clause_met(
         if not (arrived or i < since) or len(latest) < len(names):
             continue
         if all(c.holds(number(latest[c.name][c.name])) for c in of_scores):
-            found = {c: c.sentence(number(latest[c.name][c.name]), latest[c.name]) for c in of_scores}
-            return i, " and ".join((reasons | found)[comparison] for comparison in clause)
+            score_reasons = {c: c.sentence(number(latest[c.name][c.name]), latest[c.name]) for c in of_scores}
+            return i, " and ".join((reasons | score_reasons)[comparison] for comparison in clause)
     return None
 
 
 def _latest(names: set[str], scores: AllScores, before: int) -> dict[str, Mapping[str, Any]]:
     """Return the last score before an index for each name, where there is one; mostly a few steps back."""
     earlier = range(before - 1, -1, -1)
-    found = {name: next((scores[i] for i in earlier if tells(name, scores[i])), None) for name in names}
-    return {name: score for name, score in found.items() if score is not None}
+    latest = {name: next((scores[i] for i in earlier if tells(name, scores[i])), None) for name in names}
+    return {name: score for name, score in latest.items() if score is not None}

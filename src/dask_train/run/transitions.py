@@ -164,19 +164,19 @@ def _let_meet(turn: StateUpdate) -> None:
     waiting = {key: turn.roles[key].meets_at for key in members if turn.roles[key].meets_at}
     ended = [key for key in members if turn.roles[key].phase is RolePhase.RETURNED]
     returned = next((key for key in ended if not resizing.is_to_leave(turn, key)), None)
-    told: dict[str, Any]
+    answer: dict[str, Any]
     if returned is not None:
-        told = {"error": f"{name_of(returned)} has returned, and takes part in no collective call any more"}
+        answer = {"error": f"{name_of(returned)} has returned, and takes part in no collective call any more"}
     elif len(waiting) == len(members) and (other_number or resizing.waits_as_before(turn)):
-        told = {"addresses": tuple(waiting.values())}
+        answer = {"addresses": tuple(waiting.values())}
         hosts = {address.rpartition(":")[0] for address in waiting.values()}
         turn.met, turn.on_one_host, turn.met_on = True, len(hosts) == 1, min(hosts)
         if turn.plan.in_place:
-            told["attempts"] = tuple(turn.roles[key].attempt for key in members)
+            answer["attempts"] = tuple(turn.roles[key].attempt for key in members)
     else:
         return
     for key in waiting:
-        turn.tell(Meet, key, **told)
+        turn.tell(Meet, key, **answer)
         turn.change(key, meets_at="", meets_size=0)
     if other_number:
         resizing.done(turn)

@@ -65,7 +65,7 @@ class Gang:
         """Return the Dask workers as they are now, or those of ``on`` that are there; of that host, if one is named."""
         workers = self.scheduler.workers
         candidates = list(workers.values()) if on is None else [workers[a] for a in on if a in workers]
-        found = []
+        capacities = []
         for ws in candidates:
             if host not in ("", ws.host):
                 continue
@@ -73,15 +73,15 @@ class Gang:
             capacity.declared = dict(ws.resources)
             capacity.resources = {name: total - ws.used_resources.get(name, 0) for name, total in ws.resources.items()}
             capacity.why_not = why_taken(self.scheduler, ws, asking=PLUGIN, own=_LOCK.format(ws.address))
-            found.append(capacity)
-        by_address = {capacity.address: capacity for capacity in found}
+            capacities.append(capacity)
+        by_address = {capacity.address: capacity for capacity in capacities}
         for run in self.runs.by_id.values():
             for address, need in run.places.values():
                 if address in by_address:
                     by_address[address].used += 1
                     left = by_address[address].resources
                     left.update((name, left.get(name, 0) - amount) for name, amount in need.items())
-        return found
+        return capacities
 
     def ask(self, request: PlacementRequest) -> str:
         """Grant a request now, or put it in line; why it can never be granted, or empty.
@@ -110,11 +110,11 @@ class Gang:
         """Grant what fits, in order: a small run does not overtake a large one that waits."""
         while self.waiting:
             request = self.waiting[0]
-            found = next(filter(None, (self._placed(request, among) for among in self._choices(request))), None)
-            if found is None:
+            places = next(filter(None, (self._placed(request, among) for among in self._choices(request))), None)
+            if places is None:
                 return
             self.waiting.pop(0)
-            for (key, need), granted in zip(request.roles, found, strict=True):
+            for (key, need), granted in zip(request.roles, places, strict=True):
                 self._take(request.run, key, need, granted)
                 request.granted[key] = granted.address
             request.run.placed = request.run.placed or time.time()
@@ -139,10 +139,10 @@ class Gang:
     def _placed(self, request: PlacementRequest, capacities: list[Capacity]) -> list[RolePlace] | None:
         own = self._own(request, capacities) if request.run.shares or request.shares else 0
         room = self._device_room(request)
-        found = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device)
-        if found is not None and len(request.needs) + own > sum(capacity.threads for capacity in capacities):
+        places = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device)
+        if places is not None and len(request.needs) + own > sum(capacity.threads for capacity in capacities):
             request.run.shares = True
-        return found
+        return places
 
     def num_places(self, run: KnownRun | None, needs: Mapping[str, float], on: list[str] | None, host: str = "") -> int:
         """Count the Dask workers of a host that carry roles of a run, or could: of the one with most by default.
@@ -151,13 +151,13 @@ class Gang:
         """
         own = set() if run is None else {address for address, _ in run.places.values()}
         is_wanted = any(request.run is not run for request in self.waiting)
-        found: Counter[str] = Counter()
+        places_by_host: Counter[str] = Counter()
         for capacity in self.capacities(on, host):
             if capacity.address in own:
-                found[capacity.host] += not is_leaving(self.scheduler.workers[capacity.address])
+                places_by_host[capacity.host] += not is_leaving(self.scheduler.workers[capacity.address])
             elif not (is_wanted or capacity.why_not) and capacity.used < capacity.threads and capacity.provides(needs):
-                found[capacity.host] += 1
-        return max(found.values(), default=0)
+                places_by_host[capacity.host] += 1
+        return max(places_by_host.values(), default=0)
 
     def _device_room(self, request: PlacementRequest) -> DeviceRoom:
         room = DeviceRoom(request.devices)

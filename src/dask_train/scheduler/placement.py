@@ -62,7 +62,7 @@ def place(
     for worker in open_workers:
         per_host[worker.host] = per_host.get(worker.host, 0) + worker.used
     room = DeviceRoom() if devices is None else devices.copy()
-    found = []
+    places = []
     for need, needs_device in zip(needs, with_device or [False] * len(needs), strict=True):
         fitting = [
             worker for worker in open_workers if worker.provides(need) and (may_share or worker.used < worker.threads)
@@ -89,8 +89,8 @@ def place(
         device = choices.get(chosen.address, "")
         if device:
             room.take(chosen.address, device)
-        found.append(RolePlace(chosen.address, device))
-    return found
+        places.append(RolePlace(chosen.address, device))
+    return places
 
 
 def never(needs: Sequence[Needs], workers: Sequence[Capacity]) -> str:

@@ -36,11 +36,11 @@ class Results:
             self._awaited.setdefault(key, []).append(watched)
         try:
             while True:
-                found = self.where(keys)
-                lies = any(addresses for _, addresses in found["where"])
+                locations = self.where(keys)
+                lies = any(addresses for _, addresses in locations["where"])
                 left_s = deadline - time.monotonic()
-                if lies == some or (some and found["lost"]) or left_s <= 0:
-                    return found
+                if lies == some or (some and locations["lost"]) or left_s <= 0:
+                    return locations
                 await changed_within(watched.changed, left_s)
         finally:
             for key in keys:

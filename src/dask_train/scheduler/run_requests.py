@@ -222,7 +222,7 @@ class RunRequests:
         return {"status": "OK"}
 
     def _end(self, run: KnownRun, summary: dict[str, Any]) -> None:
-        self._requests = {asked: request for asked, request in self._requests.items() if request.run is not run}
+        self._requests = {key: request for key, request in self._requests.items() if request.run is not run}
         self.gang.free(run)
         self.runs.end(run, dict(summary))
         self.gang.serve()

@@ -170,8 +170,8 @@ class Runs:
         """Find a live run, or the record of one that is over, by its name or a unique beginning."""
         known = [*self.by_id.values(), *reversed(self.records)]
         exact = [entry for entry in known if entry.id == run]
-        found = exact[:1] or [entry for entry in known if entry.id.startswith(run)]
-        return found[0] if len(found) == 1 else None
+        matches = exact[:1] or [entry for entry in known if entry.id.startswith(run)]
+        return matches[0] if len(matches) == 1 else None
 
     def add_agent(self, run: KnownRun, agent: str, address: str) -> None:
         """Note that an agent is about to start; what is posted to it waits for it."""
@@ -187,8 +187,8 @@ class Runs:
         run.summary = {**run.summary, **summary}
         del self.by_id[run.id]
         self.records.append(run)
-        told, run.events = run.events, Mailbox()
-        told.wake()
+        events, run.events = run.events, Mailbox()
+        events.wake()
         for inbox in run.inboxes.values():
             inbox.wake()
         run.inboxes = {}

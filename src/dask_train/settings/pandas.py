@@ -28,11 +28,13 @@ _NAMES = (
 
 def settings() -> dict[str, Setting]:
     """Return the options that this version of pandas has."""
-    found = {}
+    settings_by_name = {}
     for name in _NAMES:
         if (option := registered_option(name)) is not None:
-            found[name] = Setting(read=partial(read_option, name), write=partial(_write, name), default=option.defval)
-    return found
+            settings_by_name[name] = Setting(
+                read=partial(read_option, name), write=partial(_write, name), default=option.defval
+            )
+    return settings_by_name
 
 
 def _write(name: str, value: Any) -> None:

@@ -120,8 +120,8 @@ def named_in(pickled: bytes, value: Any) -> list[str]:
 
 
 def _settings_of(library: str) -> dict[str, Setting]:
-    found: dict[str, Setting] = import_module(f"dask_train.settings.{library}").settings()
-    return found
+    settings_by_name: dict[str, Setting] = import_module(f"dask_train.settings.{library}").settings()
+    return settings_by_name
 
 
 def _wanted(library: str, changed: Mapping[str, Any]) -> list[tuple[str, Setting, Any]]:

@@ -37,7 +37,7 @@ _ATTENTION = ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")
 
 def settings() -> dict[str, Setting]:
     """Return those that this version of torch has."""
-    found = {
+    settings_by_name = {
         "default_dtype": Setting(read=_default_dtype, write=_set_default_dtype, default="float32"),
         "float32_matmul_precision": Setting(
             read=partial(_if_told, torch.get_float32_matmul_precision),
@@ -62,15 +62,15 @@ def settings() -> dict[str, Setting]:
     for name in _ATTENTION:
         read, write = (getattr(torch.backends.cuda, each, None) for each in (f"{name}_enabled", f"enable_{name}"))
         if read is not None and write is not None:
-            found[name] = Setting(read=read, write=write, default=True)
+            settings_by_name[name] = Setting(read=read, write=write, default=True)
     for path, default in _BACKENDS.items():
         *parents, name = path.split(".")
         with suppress(AttributeError):  # of another version of torch
             owner = reduce(getattr, parents, torch.backends)
             setting = _attribute(owner, name, default)
             setting.read()
-            found[f"backends.{path}"] = setting
-    return found
+            settings_by_name[f"backends.{path}"] = setting
+    return settings_by_name
 
 
 def refusal() -> str | None:

@@ -53,10 +53,10 @@ def as_features(given: Any) -> Any:
     ValueError
         Its partitions are sparse, or complex.
     """
-    found = as_array(given)
-    if found.dtype.kind == "c":
-        raise ValueError(f"X has the dtype {found.dtype}, and a network takes real numbers. Make such of it.")
-    return found
+    array = as_array(given)
+    if array.dtype.kind == "c":
+        raise ValueError(f"X has the dtype {array.dtype}, and a network takes real numbers. Make such of it.")
+    return array
 
 
 def as_array(given: Any) -> Any:
@@ -74,12 +74,12 @@ def as_array(given: Any) -> Any:
         _check_alike(given)
     if not dask.is_dask_collection(given):
         return np.asarray(given)
-    found = plain_dtypes(given).to_dask_array() if hasattr(given, "to_dask_array") else given
-    if issparse(meta_from_array(found)):
+    array = plain_dtypes(given).to_dask_array() if hasattr(given, "to_dask_array") else given
+    if issparse(meta_from_array(array)):
         raise ValueError(
             "X has sparse partitions, and they are taken as dense ones here: X.map_blocks(lambda x: x.toarray())."
         )
-    return found
+    return array
 
 
 def _check_alike(frame: Any) -> None:
@@ -97,14 +97,14 @@ def rows_together(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
 
     Dask would make an array of each by itself, and compute the partitions of the whole frame for each.
     """
-    given = [each for each in (X, y, weight) if each is not None]
-    frames = [each for each in given if is_dask(each) and hasattr(each, "to_dask_array")]
+    collections = [each for each in (X, y, weight) if each is not None]
+    frames = [each for each in collections if is_dask(each) and hasattr(each, "to_dask_array")]
     if len(frames) > 1:
         check_one_origin("The data", frames)
-    if len(frames) < len(given):
+    if len(frames) < len(collections):
         return X, y, weight
     _check_alike(X)
-    source = as_source("the data", tuple(plain_dtypes(each) for each in given))
+    source = as_source("the data", tuple(plain_dtypes(each) for each in collections))
     if not isinstance(source, Source) or source.columns is None:
         return X, y, weight
     parts = source.delayed_parts(PART, list)
@@ -186,8 +186,10 @@ def classes_of(y: Any) -> np.ndarray:
     _check_one_label(y)
     with sorting_labels():
         blocks = y.to_delayed().ravel() if is_dask(y) else [y]
-        found = computed([dask.delayed(np.unique)(block) for block in blocks])
-        classes = np.unique(np.concatenate([labels for labels in found if len(labels)] or [np.array([], y.dtype)]))
+        block_labels = computed([dask.delayed(np.unique)(block) for block in blocks])
+        classes = np.unique(
+            np.concatenate([labels for labels in block_labels if len(labels)] or [np.array([], y.dtype)])
+        )
     with np.errstate(invalid="ignore"):  # NaN is reported by an error
         kind = type_of_target(classes) if len(classes) else "binary"
     if kind not in ("binary", "multiclass"):
@@ -209,9 +211,9 @@ def one_hot(y: Any, classes: np.ndarray) -> Any:
 
 
 def _encoded(block: np.ndarray, decoder: OneHot) -> np.ndarray:
-    found = np.empty((len(block), *decoder.row_shape), decoder.dtype)
-    decoder.opened().write(found, block)
-    return found
+    encoded = np.empty((len(block), *decoder.row_shape), decoder.dtype)
+    decoder.opened().write(encoded, block)
+    return encoded
 
 
 def rows_once(columns: Sequence[Any], client: Client | None, workers: int | None) -> tuple[Any, ...]:

@@ -216,9 +216,9 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         if not is_dask(*columns) or settings.get("streaming"):
             return columns
         compute = partial(computed_in_shared_memory, client=settings.get("client"))
-        given = [X] + [one_column(each) for each in (y, weight) if each is not None]
-        is_frame = [is_dask(each) and hasattr(each, "to_dask_array") for each in given]
-        rows = given if all(is_frame) else columns  # frames go by their index
+        collections = [X] + [one_column(each) for each in (y, weight) if each is not None]
+        is_frame = [is_dask(each) and hasattr(each, "to_dask_array") for each in collections]
+        rows = collections if all(is_frame) else columns  # frames go by their index
         return compute(together(dict(zip(("X", "y", "sample_weight"), rows, strict=False)), compute))
 
     def _asked(self, method: str, X: Any) -> Any:

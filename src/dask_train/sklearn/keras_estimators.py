@@ -72,9 +72,9 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         if len(self.classes_) < 2:
             raise ValueError("Classifier can't train when only one class is present.")
         if before is not None and not np.array_equal(before, self.classes_):
-            found, self.classes_ = self.classes_, before
+            new_classes, self.classes_ = self.classes_, before
             raise ValueError(
-                f"A warm start keeps the classes {before.tolist()}, and y has {found.tolist()}. Pass rows of "
+                f"A warm start keeps the classes {before.tolist()}, and y has {new_classes.tolist()}. Pass rows of "
                 "all of them, or warm_start=False."
             )
         return one_hot(y, self.classes_)
@@ -168,8 +168,8 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         if not weights:
             return float(right.mean().compute())
         (weight,) = weights
-        found, total = dask.compute((right * weight).sum(), weight.sum())
-        return float(found / total)
+        right_weight, total = dask.compute((right * weight).sum(), weight.sum())
+        return float(right_weight / total)
 
 
 class KerasRegressor(OnDask, SKLearnRegressor):
@@ -213,5 +213,5 @@ class KerasRegressor(OnDask, SKLearnRegressor):
             (weight * (y - predicted) ** 2).sum(axis=0), (weight * (y - mean) ** 2).sum(axis=0)
         )
         constant = all_of_it == 0
-        found = np.where(constant, left == 0, 1 - left / np.where(constant, 1, all_of_it))
-        return float(found.mean())
+        explained = np.where(constant, left == 0, 1 - left / np.where(constant, 1, all_of_it))
+        return float(explained.mean())

@@ -129,11 +129,11 @@ _FREE = ("n_jobs", "verbose")
 
 def _configuration(estimator: Any) -> dict[str, Any]:
     """Return what a checkpoint has to have been made with; objects that have no text of their own are left out."""
-    found: dict[str, Any] = {"estimator": type(estimator).__name__}
+    configuration: dict[str, Any] = {"estimator": type(estimator).__name__}
     for name, value in estimator.get_params().items():
         if name.rpartition("__")[2] not in _FREE and " at 0x" not in repr(value):
-            found[f"estimator__{name}"] = value if _is_plain(value) else repr(value)
-    return found
+            configuration[f"estimator__{name}"] = value if _is_plain(value) else repr(value)
+    return configuration
 
 
 def _is_plain(value: Any) -> bool:

@@ -60,10 +60,10 @@ def one_target(raw: Any) -> Any:
 def shape_of(model: Any) -> tuple[int, ...] | None:
     """Return the shape that a model makes of a row; None if it is not known yet, or is several arrays."""
     try:
-        found = model.outputs
+        outputs = model.outputs
     except (AttributeError, ValueError):  # a subclass, or no layer knows its inputs
         return None
-    return tuple(found[0].shape[1:]) if len(found) == 1 else None
+    return tuple(outputs[0].shape[1:]) if len(outputs) == 1 else None
 
 
 def check_units(shape: tuple[int, ...], num_classes: int) -> None:
@@ -99,18 +99,18 @@ def _by_row(raw: Any, function: Callable[..., Any], **meta: Any) -> Any:
 
 def _labels(raw: np.ndarray, *, classes: np.ndarray) -> np.ndarray:
     check_units(raw.shape[1:], len(classes))
-    found: np.ndarray = classes[raw.argmax(axis=1)]
-    return found
+    labels: np.ndarray = classes[raw.argmax(axis=1)]
+    return labels
 
 
 def _probabilities(raw: np.ndarray, *, num_classes: int, link: str | None) -> np.ndarray:
     check_units(raw.shape[1:], num_classes)
-    found: np.ndarray = softmax(raw, axis=1) if link == "softmax" else expit(raw) if link == "sigmoid" else raw
-    if (found < 0).any() or (found > 1 + 1e-5).any():
+    probabilities: np.ndarray = softmax(raw, axis=1) if link == "softmax" else expit(raw) if link == "sigmoid" else raw
+    if (probabilities < 0).any() or (probabilities > 1 + 1e-5).any():
         raise ValueError(
-            f"The model's outputs, from {found.min():g} to {found.max():g}, are no probabilities. End it with a "
-            "softmax, or compile a loss with from_logits=True."
+            f"The model's outputs, from {probabilities.min():g} to {probabilities.max():g}, are no probabilities. "
+            "End it with a softmax, or compile a loss with from_logits=True."
         )
-    total = found.sum(axis=1, keepdims=True)
+    total = probabilities.sum(axis=1, keepdims=True)
     none = total == 0
-    return np.where(none, 1 / num_classes, found / np.where(none, 1, total)).astype(raw.dtype)
+    return np.where(none, 1 / num_classes, probabilities / np.where(none, 1, total)).astype(raw.dtype)

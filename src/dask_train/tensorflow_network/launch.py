@@ -209,15 +209,15 @@ async def _reserve(peer: Peer, plan: NetworkPlan, deadlines: Deadlines) -> Addre
 
 
 def _too_few(plan: NetworkPlan, answer: dict[str, Any]) -> PlacementError:
-    asked = ", ".join(f"{job}={count}" for job, count in plan.counts.items()) or "worker on every Dask worker"
+    requested_tasks = ", ".join(f"{job}={count}" for job, count in plan.counts.items()) or "worker on every Dask worker"
     where = "in on=" if plan.on is not None else "in the cluster"
     if not answer["free"] and not answer["taken"]:
         return PlacementError(
-            f"{asked}: there are no Dask workers {where}.",
+            f"{requested_tasks}: there are no Dask workers {where}.",
             change="Start some (dask worker, or cluster.scale), and wait for them with client.wait_for_workers.",
         )
     return PlacementError(
-        f"{asked} needs {answer['need'] or 'at least 1'} Dask workers, one a task, "
+        f"{requested_tasks} needs {answer['need'] or 'at least 1'} Dask workers, one a task, "
         f"and {answer['free']} of {answer['free'] + len(answer['taken'])} {where} are free.",
         " ".join(f"{address} {why}." for address, why in answer["taken"].items()),
         "Ask for fewer tasks, add Dask workers, or close what holds them (client.restart_workers frees them, too).",
@@ -226,18 +226,19 @@ def _too_few(plan: NetworkPlan, answer: dict[str, Any]) -> PlacementError:
 
 def _compare_versions(tasks: Iterable[tuple[str, int, str]], versions: Iterable[dict[str, str]]) -> None:
     """Refuse Dask workers that lack what a network needs, or have another version than the client or each other."""
-    found = {address: there for (_, _, address), there in zip(tasks, versions, strict=True)}
+    versions_by_address = {address: there for (_, _, address), there in zip(tasks, versions, strict=True)}
     for package in ("dask_train", "tensorflow"):
-        if missing := [address for address, there in found.items() if package not in there]:
+        if missing := [address for address, there in versions_by_address.items() if package not in there]:
             raise LaunchError(
-                f"{package} is not installed on {len(missing)} of {len(found)} Dask workers: {', '.join(missing)}.",
+                f"{package} is not installed on {len(missing)} of {len(versions_by_address)} Dask workers: "
+                f"{', '.join(missing)}.",
                 change=f"Install the same on every Dask worker: {install_command('tensorflow')}.",
             )
     ours = environment.installed_versions()
     for package, num_parts in _SAME_PARTS.items():
         # A client needs no TensorFlow; then the Dask workers need only agree with each other.
-        where, want = next(iter(found.items())) if package not in ours else ("the client", ours)
-        for address, there in found.items():
+        where, want = next(iter(versions_by_address.items())) if package not in ours else ("the client", ours)
+        for address, there in versions_by_address.items():
             if there[package].split(".")[:num_parts] != want[package].split(".")[:num_parts]:
                 raise VersionMismatchError(
                     f"{package} is {there[package]} on {address} and {want[package]} on {where}.",

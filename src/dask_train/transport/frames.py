@@ -55,15 +55,15 @@ class FrameReader:
     def feed(self, data: bytes) -> list[Any]:
         """Return the messages that are complete with ``data``."""
         self._bytes += data
-        found = []
+        messages = []
         while len(self._bytes) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._bytes)
             end = _LENGTH.size + length
             if len(self._bytes) < end:
                 break
-            found.append(pickle.loads(memoryview(self._bytes)[_LENGTH.size : end]))  # noqa: S301 - see above
+            messages.append(pickle.loads(memoryview(self._bytes)[_LENGTH.size : end]))  # noqa: S301 - see above
             del self._bytes[:end]
-        return found
+        return messages
 
 
 def messages_from(end: socket.socket) -> Iterator[Any]:

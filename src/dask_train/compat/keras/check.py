@@ -90,11 +90,11 @@ def check_private_parts(model: Any) -> None:
 def _gone(model: Any) -> Iterator[str]:
     for module, names in MODULES.items():
         try:
-            found = import_module(module)
+            imported = import_module(module)
         except ImportError:
             yield f"there is no {module}"
         else:
-            yield from (f"{module} has no {name}" for name in names if not hasattr(found, name))
+            yield from (f"{module} has no {name}" for name in names if not hasattr(imported, name))
     owners = {"model": model, "layer": model, "optimizer": model.optimizer}
     owners |= {"variable": next(iter(model.variables), None)}
     owners |= {"losses that are compiled": getattr(model, "_compile_loss", None)}

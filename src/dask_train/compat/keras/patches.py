@@ -19,11 +19,11 @@ def losses_replaced(replaced: Callable[[Callable[..., Any]], Callable[..., Any]]
     """
 
     def flat_losses(self: Any) -> Any:
-        found = vars(self).get("_flat_losses")
-        return [one._replace(loss=replaced(one.loss)) for one in found] if self.built else found
+        losses = vars(self).get("_flat_losses")
+        return [one._replace(loss=replaced(one.loss)) for one in losses] if self.built else losses
 
-    def set_flat_losses(self: Any, found: Any) -> None:
-        vars(self)["_flat_losses"] = found
+    def set_flat_losses(self: Any, losses: Any) -> None:
+        vars(self)["_flat_losses"] = losses
 
     CompileLoss._flat_losses = property(flat_losses, set_flat_losses)
     try:

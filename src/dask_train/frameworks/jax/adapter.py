@@ -106,9 +106,9 @@ class JaxFramework(Framework):
         LaunchError
             The others did not come within ``timeout_s``, or can't be reached.
         """
-        given = {"mesh": _mesh}
+        extras = {"mesh": _mesh}
         if not self._distributed or me.role not in TRAINING_ROLES:
-            yield given
+            yield extras
             return
         place = RankPlace(
             rank=rank_of(me),
@@ -118,7 +118,7 @@ class JaxFramework(Framework):
         )
         self._port_holder = None  # closed when all have met
         with process_group(place, timeout_s):
-            yield given
+            yield extras
 
     @contextmanager
     def alone(self, me: RoleInfo) -> Iterator[Mapping[str, Any]]:

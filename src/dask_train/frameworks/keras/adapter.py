@@ -50,9 +50,9 @@ class KerasFramework(FitFramework):
                 f"Keras can't be imported for {me.role} {me.rank}: {error}.",
                 change=f"Install it on every Dask worker: pip install keras {self._backend}.",
             ) from error
-        if (found := keras.backend.backend()) != self._backend:
+        if (current_backend := keras.backend.backend()) != self._backend:
             raise LaunchError(
-                f"Keras runs on {found!r} for {me.role} {me.rank}, and on {self._backend!r} for the client.",
+                f"Keras runs on {current_backend!r} for {me.role} {me.rank}, and on {self._backend!r} for the client.",
                 "Something imported Keras there before this run set its backend, such as a sitecustomize module.",
                 "Set KERAS_BACKEND where that is imported, or don't import Keras there.",
             )

@@ -25,10 +25,10 @@ def backend_environment(backend: str) -> dict[str, str]:
     -----
     They go before those of the Dask worker, whose environment may name another backend.
     """
-    found = {"KERAS_BACKEND": backend}
+    variables = {"KERAS_BACKEND": backend}
     if backend == "jax":
-        found["JAX_CPU_ENABLE_ASYNC_DISPATCH"] = "0"  # computations that call back can hang with it (jax#25861)
-    return found
+        variables["JAX_CPU_ENABLE_ASYNC_DISPATCH"] = "0"  # computations that call back can hang with it (jax#25861)
+    return variables
 
 
 def keras_imports(backend: str) -> tuple[str, ...]:

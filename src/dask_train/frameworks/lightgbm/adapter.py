@@ -59,7 +59,7 @@ class LightGBMFramework(BoostingFramework):
                 "time_out": PATIENCE_MIN,
                 "tree_learner": "data",
             }
-            with _each_booster_meets(me, place, told=machines):
+            with _each_booster_meets(me, place, met_machines=machines):
                 yield {"num_threads": me.num_threads, "network": network}
             _leave()
 
@@ -78,7 +78,7 @@ def _meet(me: RoleInfo, place: RankPlace, timeout_s: float) -> tuple[str, int]:
 
 
 @contextmanager
-def _each_booster_meets(me: RoleInfo, place: RankPlace, told: str) -> Iterator[None]:
+def _each_booster_meets(me: RoleInfo, place: RankPlace, met_machines: str) -> Iterator[None]:
     """While it lasts, ranks meet before each booster connects them, and tell each other ports anew.
 
     LightGBM binds a port by itself, without SO_REUSEPORT. So it can't be held until then, and a process that asks for a
@@ -92,7 +92,7 @@ def _each_booster_meets(me: RoleInfo, place: RankPlace, told: str) -> Iterator[N
     def set_network(
         booster: Any, machines: Any, local_listen_port: int = 12400, listen_time_out: int = 120, num_machines: int = 1
     ) -> Any:
-        if machines == told:
+        if machines == met_machines:
             again = replace(place, port_holder=_port_of(place))
             machines, local_listen_port = _meet(me, again, PATIENCE_MIN * 60)
         return original(booster, machines, local_listen_port, listen_time_out, num_machines)

@@ -51,9 +51,9 @@ class TensorFlowFramework(Framework):
     def check(self, counts: Mapping[str, int]) -> None:
         """See :meth:`Framework.check <dask_train.frameworks.base.Framework.check>`."""
         if not set(counts) - {"ps"}:
-            asked = f"only ps={counts['ps']}" if counts else "no role"
+            requested_roles = f"only ps={counts['ps']}" if counts else "no role"
             raise ValueError(
-                f"{passed('framework', 'tensorflow')} with {asked}: nobody would train. "
+                f"{passed('framework', 'tensorflow')} with {requested_roles}: nobody would train. "
                 "Ask for worker=1 or more besides."
             )
         if counts.get("chief", 0) > 1:

@@ -108,7 +108,7 @@ def _lightning(seats: Sequence[Seat]) -> dict[str, str]:
 def interface_of(host: str, interfaces: Mapping[str, Sequence[Any]]) -> str:
     """Return the interface that carries one of the addresses of ``host``; empty if none does."""
     try:
-        addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+        addresses = {str(resolved[4][0]) for resolved in socket.getaddrinfo(host, None)}
     except OSError:
         return ""
     for name, carried in interfaces.items():

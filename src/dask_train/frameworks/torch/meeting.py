@@ -70,9 +70,9 @@ class Meetings:
     def _meet(self, url: str, **_: Any) -> Iterator[tuple[Any, int, int]]:
         from torch.distributed import PrefixStore
 
-        asked = dict(parse_qsl(urlparse(url).query))
+        query = dict(parse_qsl(urlparse(url).query))
         rank, num_ranks = self._who
-        wanted = int(asked.get("rank", rank)), int(asked.get("world_size", num_ranks))
+        wanted = int(query.get("rank", rank)), int(query.get("world_size", num_ranks))
         if wanted != self._who:
             raise ValueError(
                 f"init_process_group() for rank {wanted[0]} of {wanted[1]} in rank {rank} of {num_ranks}: the default "

@@ -79,19 +79,21 @@ def _parametrize(module: torch.nn.Module, state: tuple[dict[str, Any], list[str]
 
 def taken_dtype(module: torch.nn.Module, dtype: np.dtype) -> np.dtype:
     """Floats as the module's weights are, where these are of one type that NumPy has; others stay."""
-    found = _float_of(module)
-    return np.dtype(str(found).rpartition(".")[2]) if dtype.kind == "f" and found in _NUMPY_FLOATS else dtype
+    float_dtype = _float_of(module)
+    return (
+        np.dtype(str(float_dtype).rpartition(".")[2]) if dtype.kind == "f" and float_dtype in _NUMPY_FLOATS else dtype
+    )
 
 
 def taken(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
     """Floats as the module's weights are, where these are of one type; other rows as they are."""
-    found = _float_of(module)
-    return rows.to(found) if found is not None and rows.is_floating_point() else rows
+    float_dtype = _float_of(module)
+    return rows.to(float_dtype) if float_dtype is not None and rows.is_floating_point() else rows
 
 
 def _float_of(module: torch.nn.Module) -> torch.dtype | None:
-    found = {parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()}
-    return found.pop() if len(found) == 1 and found <= _FLOATS else None
+    dtypes = {parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()}
+    return dtypes.pop() if len(dtypes) == 1 and dtypes <= _FLOATS else None
 
 
 def device_of(module: torch.nn.Module) -> torch.device:

@@ -45,9 +45,9 @@ class XGBoostFramework(BoostingFramework):
         LaunchError
             The others did not come within ``timeout_s``, or can't be reached.
         """
-        given = {"num_threads": me.num_threads}
+        extras = {"num_threads": me.num_threads}
         if (place := self._place(me, peers)) is None:
-            yield given
+            yield extras
             return
         word = ""
         if not place.rank:
@@ -55,7 +55,7 @@ class XGBoostFramework(BoostingFramework):
         _join(place, word, timeout_s)
         # The process ends after this, and its connections with it. collective.finalize() would tell the tracker, which
         # is gone with rank 0: a rank that comes after that tries three times, for 6 s.
-        yield given
+        yield extras
 
 
 def _join(place: RankPlace, word: str, timeout_s: float) -> None:
@@ -88,5 +88,5 @@ def _start_tracker(place: RankPlace) -> tuple[str, Any]:
     host = place.meeting.rpartition(":")[0].strip("[]")
     tracker = RabitTracker(n_workers=place.num_ranks, host_ip=host, sortby="task")
     tracker.start()
-    found = tracker.worker_args()
-    return f"{found['dmlc_tracker_uri']}:{found['dmlc_tracker_port']}", tracker
+    worker_arguments = tracker.worker_args()
+    return f"{worker_arguments['dmlc_tracker_uri']}:{worker_arguments['dmlc_tracker_port']}", tracker
