@@ -40,7 +40,8 @@ def test_they_do_as_outside_training(more):
         np.testing.assert_allclose(np.array(model(X, training=True)), expected, rtol=1e-5)
         np.testing.assert_allclose(np.array(model(X, training=True)), expected, rtol=1e-5)
     assert not any("call" in vars(layer) for layer in model._flatten_layers())
-    assert not np.allclose(np.array(model(X, training=True)), expected, rtol=1e-3)
+    drawn = (np.array(model(X, training=True)) for _ in range(20))  # now and then no picture is flipped
+    assert not all(np.allclose(each, expected, rtol=1e-3) for each in drawn)
 
 
 class Samples(layers.Layer):
