@@ -22,7 +22,7 @@ from recording import save, summary
 
 import dask_train as dt
 
-STEPS, EPOCHS, BATCH_SIZE, WORKERS = 40, 5, 128, 2
+STEPS, EPOCHS, BATCH_SIZE, WORKERS = 30, 4, 128, 2
 SHARES = (None, 2, 4, 8)
 
 
