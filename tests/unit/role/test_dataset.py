@@ -142,7 +142,7 @@ def test_what_is_taken_is_accounted_for(laid_out, session):
             raise RuntimeError
     one._account.seal()  # as where the function raises
     other.close()
-    assert read_account(file)[2:] == [[0, 1, 0, 4, 0, 1, 0, 2], [0, 2, 0, 4, 1, 1, 0, 2]]
+    assert read_account(file)[2:] == [[0, 1, 0, 4, 0, 1, 0, 2, 0], [0, 2, 0, 4, 1, 1, 0, 2, 0]]
     os.close(file)
 
 
