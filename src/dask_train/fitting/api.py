@@ -281,7 +281,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     >>> dt.fit(module, X, y, loss=torch.nn.CrossEntropyLoss(), optimizer=partial(torch.optim.Adam, lr=1e-3))
     >>> dt.fit(xgboost.XGBClassifier(), frame, label="outcome", validation_data=later)
     """
-    given = dict(locals())
-    given |= {"checkpoint": check_checkpoint(checkpoint, resume, words=(NEW_LEARNING_RATE,))}
-    given |= {"resume": bool(resume), "new_learning_rate": resume == NEW_LEARNING_RATE}
-    return start_fit(KERAS_MODELS, model, x, y, given)
+    arguments = dict(locals())
+    arguments |= {"checkpoint": check_checkpoint(checkpoint, resume, words=(NEW_LEARNING_RATE,))}
+    arguments |= {"resume": bool(resume), "new_learning_rate": resume == NEW_LEARNING_RATE}
+    return start_fit(KERAS_MODELS, model, x, y, arguments)

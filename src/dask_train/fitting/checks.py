@@ -155,8 +155,8 @@ def check_callbacks(callbacks: Any) -> list[Any]:
     """
     import keras
 
-    found = keras.tree.flatten(callbacks) if callbacks is not None else []
-    for callback in found:
+    flat_callbacks = keras.tree.flatten(callbacks) if callbacks is not None else []
+    for callback in flat_callbacks:
         if not isinstance(callback, keras.callbacks.Callback) or isinstance(callback, keras.callbacks.CallbackList):
             raise TypeError(f"callbacks has a {type(callback).__name__}; pass instances of keras.callbacks.Callback.")
         if isinstance(callback, keras.callbacks.BackupAndRestore):
@@ -165,7 +165,7 @@ def check_callbacks(callbacks: Any) -> list[Any]:
                 "for it. Pass checkpoint='a folder or URL' instead, and resume=True to continue: that keeps what all "
                 "workers hold, and repeats no row."
             )
-    return found
+    return flat_callbacks
 
 
 def check_weights(class_weight: Any, sample_weight: Any, data: InputData) -> dict[int, float] | None:
@@ -191,14 +191,14 @@ def check_weights(class_weight: Any, sample_weight: Any, data: InputData) -> dic
             f"class_weight is by the class of each row, and rows have targets of shape {shape}. Pass sample_weight, of "
             "the shape that the loss has."
         )
-    found = {}
+    weight_by_class = {}
     for number, weight in class_weight.items():
         if not _is_number(number) or number != round(number) or not _is_number(weight):
             raise ValueError(
                 f"class_weight has {number!r}: {weight!r}; it is a dict of whole class numbers to finite weights."
             )
-        found[int(number)] = float(weight)
-    return found
+        weight_by_class[int(number)] = float(weight)
+    return weight_by_class
 
 
 def _is_number(value: Any) -> bool:
@@ -257,7 +257,7 @@ def check_fits(model: Any, data: InputData, what: str, step: str, *, in_place: b
         compute_loss(model, x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
 
     texts = [column.is_text or np.dtype(column.dtype).kind in "SU" for column in data.columns]
-    told = " and ".join(
+    description = " and ".join(
         f"rows of text {column.row_shape or ''}".strip()
         if is_text
         else f"rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}"
@@ -265,8 +265,8 @@ def check_fits(model: Any, data: InputData, what: str, step: str, *, in_place: b
     )
     if any(texts) and not backend.takes_text:
         raise ValueError(
-            f"{what} has {told}, and Keras on {keras.backend.backend()!r} has no tensors of text. Make numbers of it "
-            "first, or train with KERAS_BACKEND=tensorflow."
+            f"{what} has {description}, and Keras on {keras.backend.backend()!r} has no tensors of text. Make numbers "
+            "of it first, or train with KERAS_BACKEND=tensorflow."
         )
     counts, counted = Counts(model), in_place and is_looked_at(model, backend)
     try:
@@ -285,7 +285,9 @@ def check_fits(model: Any, data: InputData, what: str, step: str, *, in_place: b
         if counted:
             counts.note()
     except Exception as error:
-        raise ValueError(f"{what} does not fit model {model.name!r}: it has {told}. {in_words(error)}") from error
+        raise ValueError(
+            f"{what} does not fit model {model.name!r}: it has {description}. {in_words(error)}"
+        ) from error
     finally:
         counts.set_back()
 
@@ -300,8 +302,8 @@ def _is_of_keras(losses: Any) -> bool:
     """Return whether all losses are Keras' own, by name or not; one of the user's may compare what it likes."""
     import keras
 
-    found = [getattr(loss, "fn", loss) for loss in keras.tree.flatten(losses)]
-    modules = [str(getattr(loss, "__module__", "")) for loss in found if not isinstance(loss, str | None)]
+    functions = [getattr(loss, "fn", loss) for loss in keras.tree.flatten(losses)]
+    modules = [str(getattr(loss, "__module__", "")) for loss in functions if not isinstance(loss, str | None)]
     return all(module.partition(".")[0] == "keras" for module in modules)
 
 

@@ -123,11 +123,11 @@ def check_same_classes(data: InputData, validation: InputData | None) -> None:
     """
     if validation is None or not isinstance(data.value, OwnRows) or not isinstance(validation.value, OwnRows):
         return
-    known, given = data.value.classes, validation.value.classes
-    if known != given:
+    known, validation_classes = data.value.classes, validation.value.classes
+    if known != validation_classes:
         raise ValueError(
-            f"The classes of validation_data are {_listed(given)}, and those of the data {_listed(known)}, so the same "
-            "number would mean two things. Pass classes=train.classes for both."
+            f"The classes of validation_data are {_listed(validation_classes)}, and those of the data "
+            f"{_listed(known)}, so the same number would mean two things. Pass classes=train.classes for both."
         )
 
 

@@ -134,8 +134,8 @@ def _library_of(kind: str) -> str:
 
 def _class_of(kind: str) -> Any:
     module, *names = kind.split(".")
-    found = reduce(lambda value, name: getattr(value, name, None), names, sys.modules.get(module))
-    return () if found is None else found
+    cls = reduce(lambda value, name: getattr(value, name, None), names, sys.modules.get(module))
+    return () if cls is None else cls
 
 
 def _loaded(place: Any) -> Any:

@@ -93,9 +93,9 @@ class LinearModels(ModelKind):
 
     def workers(self, model: LinearEstimator, settings: Any) -> int | None:
         """Return how many were asked for, by the estimator if not by the call."""
-        given = super().workers(model, settings)
+        workers = super().workers(model, settings)
         own: int | None = model.workers
-        return own if given is None else given
+        return own if workers is None else workers
 
     def traits(self, call: FitCall) -> list[str]:
         """Return whether the model has no steps."""
@@ -142,11 +142,14 @@ class LinearModels(ModelKind):
             )
         places, of_validation = _places("data", rows.data), _places("validation_data", rows.validation)
         features = rows.data.columns.matrix
-        if (given := rows.validation.columns.matrix.row_shape) != features.row_shape:
-            raise ValueError(f"validation_data has {given[0]} features, and the data {features.row_shape[0]}.")
-        targets, given = rows.data.columns[places[1]].row_shape, rows.validation.columns[of_validation[1]].row_shape
-        if targets != given:
-            raise ValueError(f"A row of validation_data has targets of shape {given}, and one of the data {targets}.")
+        if (row_shape := rows.validation.columns.matrix.row_shape) != features.row_shape:
+            raise ValueError(f"validation_data has {row_shape[0]} features, and the data {features.row_shape[0]}.")
+        targets = rows.data.columns[places[1]].row_shape
+        validation_targets = rows.validation.columns[of_validation[1]].row_shape
+        if targets != validation_targets:
+            raise ValueError(
+                f"A row of validation_data has targets of shape {validation_targets}, and one of the data {targets}."
+            )
         copied, schema = deepcopy(model), rows.data.schema
         of_frame = schema if schema is not None and isinstance(schema.features, list) else None
         names = None if of_frame is None else [each.name for each in of_frame.columns]
@@ -195,31 +198,31 @@ def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
     others = [each for each in (label, weight if isinstance(weight, str) else None) if each is not None]
     wanted = [features] if isinstance(features, str) else features
     check_apart("x", list(names_in(label)), features)
-    (chosen, _), *found = resolved("x", list(x.columns), [wanted, *others])
-    targets = y if label is None else x[label if isinstance(label, str) else found[0][0]]
+    (chosen, _), *picks = resolved("x", list(x.columns), [wanted, *others])
+    targets = y if label is None else x[label if isinstance(label, str) else picks[0][0]]
     return x[chosen], targets, x[weight] if isinstance(weight, str) else weight
 
 
 def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:
     """Return what a checkpoint has to have been made with, besides the rows: the problem, as plain values."""
-    given = {name: value for name, value in model.get_params().items() if name not in _FREE}
-    params = {name: value if isinstance(value, str) else repr(value) for name, value in given.items()}
-    found = {"model": type(model).__name__, "num_features": int(posed.columns[0].shape[1]), **params}
+    fixed_params = {name: value for name, value in model.get_params().items() if name not in _FREE}
+    params = {name: value if isinstance(value, str) else repr(value) for name, value in fixed_params.items()}
+    configuration = {"model": type(model).__name__, "num_features": int(posed.columns[0].shape[1]), **params}
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
-        found["features"] = [str(name) for name in names]
+        configuration["features"] = [str(name) for name in names]
     classes = getattr(posed.problem, "classes", None)
     if classes is not None:
-        found["classes"] = [repr(each) for each in np.asarray(classes).tolist()]
-    return found
+        configuration["classes"] = [repr(each) for each in np.asarray(classes).tolist()]
+    return configuration
 
 
 def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
     """Return the columns of a frame that are targets as they are, by which an evaluation finds them."""
     if label is None or is_data_set(x):
         return ()
-    found = schema_of("x", x, list(names_in(label)), ()).columns
-    return () if any(isinstance(each, CategoryColumn) for each in found) else found
+    columns = schema_of("x", x, list(names_in(label)), ()).columns
+    return () if any(isinstance(each, CategoryColumn) for each in columns) else columns
 
 
 def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple[FrameColumn, ...]) -> LinearResult:

@@ -22,13 +22,13 @@ _TOLD = (
 def params_of(model: Any, task: FitTask) -> dict[str, Any]:
     """Return how a compiled model is trained; what is None is left out."""
     optimizer = model.optimizer
-    found = {name: getattr(task, name) for name in _TOLD}
-    found |= {"model": model.name, "loss": _named(model.loss)}
-    found["num_weights"] = model.count_params() if model.built else None
-    found |= {f"optimizer/{name}": value for name, value in optimizer.get_config().items() if _is_plain(value)}
-    found["optimizer"] = type(optimizer).__name__
-    found["learning_rate"] = _rate(optimizer)
-    return {name: value for name, value in found.items() if value is not None}
+    params = {name: getattr(task, name) for name in _TOLD}
+    params |= {"model": model.name, "loss": _named(model.loss)}
+    params["num_weights"] = model.count_params() if model.built else None
+    params |= {f"optimizer/{name}": value for name, value in optimizer.get_config().items() if _is_plain(value)}
+    params["optimizer"] = type(optimizer).__name__
+    params["learning_rate"] = _rate(optimizer)
+    return {name: value for name, value in params.items() if value is not None}
 
 
 def params_of_estimator(estimator: Any) -> dict[str, Any]:

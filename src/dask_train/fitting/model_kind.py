@@ -295,10 +295,10 @@ class ModelKind(ABC):
             raise ValueError(f"build told {', '.join(unknown)} of a trial; it can tell {known}.")
         needed = [each.name for each in fields(self.settings) if each.default is MISSING and each.name not in of_trial]
         if needed:
-            told = ", ".join(f"{name!r}: ..." for name in needed)
+            entries = ", ".join(f"{name!r}: ..." for name in needed)
             raise TypeError(
                 f"dt.fit needs {', '.join(f'{name}=' for name in needed)} as well for a {type(model).__name__}: let "
-                f"build return the model and a dict with them, {{{told}}}."
+                f"build return the model and a dict with them, {{{entries}}}."
             )
         return self.settings.of({**given, **of_trial})
 

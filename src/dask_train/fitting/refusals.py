@@ -148,10 +148,10 @@ def check_refusals(kind: ModelKind, call: FitCall) -> None:
     ValueError
         It does.
     """
-    asked = {word for word, is_asked in _ASKED.items() if is_asked(call)}
-    asked.update(kind.traits(call))
+    traits = {word for word, is_asked in _ASKED.items() if is_asked(call)}
+    traits.update(kind.traits(call))
     for names, words, why in REFUSED:
-        if kind.name in names.split() and asked.issuperset(words.split(", ")):
+        if kind.name in names.split() and traits.issuperset(words.split(", ")):
             word = words.rpartition(", ")[2]
             value = getattr(call.settings, word, getattr(call.run, word, None))
             in_place, change = _in_place(call)

@@ -43,9 +43,9 @@ def register_trainer(trainer: Trainer) -> None:
     >>> dt.register_trainer(KMeansTrainer())
     >>> dt.fit(KMeans(8), X, epochs=5, batch_size=1000, workers=2)
     """
-    given: Any = trainer
-    kind = getattr(given, "model_class", None)
-    if not isinstance(given, Trainer) or not isinstance(kind, type):
+    candidate: Any = trainer
+    kind = getattr(candidate, "model_class", None)
+    if not isinstance(candidate, Trainer) or not isinstance(kind, type):
         raise TypeError(
             f"trainer is {trainer!r}; pass an instance of a class that extends dask_train.trainers.Trainer, with the "
             "class of its models as model_class."

@@ -63,24 +63,24 @@ def save_model(
         The place is taken by other files, is not for such a model, or can't be written to.
     """
     target = os.fspath(path)
-    told = schema_to_json(schema)  # before anything is written
+    schema_json = schema_to_json(schema)  # before anything is written
     options = checked_options(storage_options, path=target)
     is_file = target.endswith(".keras")
     with reaching("path", target, options) as (fs, place):
         before = None if is_file else _before(fs, place, target)
     with tempfile.TemporaryDirectory(prefix="dask-train-") as local:
         if is_file:
-            file = _keras_file(model, told, Path(local), target)
+            file = _keras_file(model, schema_json, Path(local), target)
             with reaching("path", target, options):
                 _make_parent(fs, place)
                 fs.put_file(str(file), place)
             return
         file, kind = _written(model, Path(local))
-        told["model"] = {**kind, "file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        schema_json["model"] = {**kind, "file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
         with reaching("path", target, options):
             fs.makedirs(place, exist_ok=True)
             fs.put_file(str(file), f"{place}/{file.name}")
-            fs.pipe_file(f"{place}/{SCHEMA_FILE}", json.dumps(told, indent=1).encode())
+            fs.pipe_file(f"{place}/{SCHEMA_FILE}", json.dumps(schema_json, indent=1).encode())
             if before not in (None, file.name) and fs.exists(f"{place}/{before}"):
                 fs.rm_file(f"{place}/{before}")
 
@@ -91,7 +91,7 @@ def _make_parent(fs: Any, place: str) -> None:
         fs.makedirs(parent, exist_ok=True)
 
 
-def _keras_file(model: Any, told: dict[str, Any], folder: Path, target: str) -> Path:
+def _keras_file(model: Any, schema_json: dict[str, Any], folder: Path, target: str) -> Path:
     """Return a ``.keras`` file, which is a zip file, with one more part: Keras reads those that it knows."""
     if not is_keras_model(model):
         raise ValueError(
@@ -100,7 +100,7 @@ def _keras_file(model: Any, told: dict[str, Any], folder: Path, target: str) -> 
     file = folder / "model.keras"
     model.save(file)
     with zipfile.ZipFile(file, "a") as parts:
-        parts.writestr(SCHEMA_FILE, json.dumps(told, indent=1))
+        parts.writestr(SCHEMA_FILE, json.dumps(schema_json, indent=1))
     return file
 
 
@@ -121,8 +121,8 @@ def _before(fs: Any, place: str, target: str) -> str | None:
         return None
     if SCHEMA_FILE not in names:
         raise ValueError(f"{target!r} has files that result.save has not written. Pass the path of a new folder.")
-    found = json.loads(fs.cat_file(f"{place}/{SCHEMA_FILE}")).get("model") or {}
-    return found.get("file")
+    model_entry = json.loads(fs.cat_file(f"{place}/{SCHEMA_FILE}")).get("model") or {}
+    return model_entry.get("file")
 
 
 def _written(model: Any, folder: Path) -> tuple[Path, dict[str, str]]:

@@ -27,8 +27,8 @@ def fit_function(kind: ModelKind) -> Callable[..., Any]:
     """Return the function of ``dt.fit`` for a kind of model, whose signature lists the arguments that it takes."""
 
     @takes(kind.settings, RunSettings, without=kind.not_taken)
-    def fit(model: Any, x: Any = None, y: Any = None, **given: Any) -> Any:
-        return start_fit(kind, model, x, y, given)
+    def fit(model: Any, x: Any = None, y: Any = None, **arguments: Any) -> Any:
+        return start_fit(kind, model, x, y, arguments)
 
     return fit
 
@@ -68,12 +68,12 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, A
     )
 
 
-def _checked(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, Any]) -> FitCall:
+def _checked(kind: ModelKind, model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> FitCall:
     """Return a call whose settings are checked, by themselves and against the model."""
-    given = with_bounds(given) if kind.grows else given
-    settings = kind.settings.of(given)
+    arguments = with_bounds(arguments) if kind.grows else arguments
+    settings = kind.settings.of(arguments)
     fixed = {"gpus": None} if "gpus" in kind.not_taken else {}
-    run = RunSettings.of(given, progress=settings.progress, **fixed).named("fit")
+    run = RunSettings.of(arguments, progress=settings.progress, **fixed).named("fit")
     call = FitCall(model=model, x=x, y=y, settings=settings, run=run, workers=kind.workers(model, settings))
     kind.check(call)
     check_refusals(kind, call)

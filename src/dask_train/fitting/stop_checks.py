@@ -41,11 +41,11 @@ def check_stop_names(
         )
     if known is None:
         return
-    given = list(map(score_name, _logged(known, validates=validates)))
-    if unknown := sorted(names - set(given)):
+    score_names = list(map(score_name, _logged(known, validates=validates)))
+    if unknown := sorted(names - set(score_names)):
         raise ValueError(
-            f"stop looks at {', '.join(unknown)}, and the model's scores are {', '.join(given)}."
-            f"{nearest(unknown[0], given)}"
+            f"stop looks at {', '.join(unknown)}, and the model's scores are {', '.join(score_names)}."
+            f"{nearest(unknown[0], score_names)}"
         )
 
 
@@ -64,13 +64,13 @@ def check_monitored(callbacks: Sequence[Any], known: Collection[str] | None, *, 
     ValueError
         The model does not give one. What nothing validates is no error, as in Keras, which warns of it.
     """
-    given = _logged(known or (), validates=validates)
+    log_names = _logged(known or (), validates=validates)
     for callback in callbacks if known is not None else ():
         name = monitored(callback)
-        if name and name not in given and (validates or not name.startswith("val_")):
+        if name and name not in log_names and (validates or not name.startswith("val_")):
             raise ValueError(
                 f"Callback {type(callback).__name__} has monitor={name!r}, and the model's logs are "
-                f"{', '.join(given)}.{nearest(name, given)} Pass one of these as monitor=."
+                f"{', '.join(log_names)}.{nearest(name, log_names)} Pass one of these as monitor=."
             )
 
 
@@ -91,10 +91,10 @@ def check_best_name(kept: Checkpoint | None, known: Collection[str] | None, *, v
     """
     if kept is None or kept.best is None or known is None:
         return
-    if kept.best not in (given := _logged(known, validates=validates)):
+    if kept.best not in (score_names := _logged(known, validates=validates)):
         raise ValueError(
-            f"The best checkpoint is to be known by {kept.best!r}, and the model's scores are {', '.join(given)}."
-            f"{nearest(kept.best, given)} Name one of these in dt.Checkpoint(best=...)."
+            f"The best checkpoint is to be known by {kept.best!r}, and the model's scores are {', '.join(score_names)}."
+            f"{nearest(kept.best, score_names)} Name one of these in dt.Checkpoint(best=...)."
         )
 
 
@@ -112,8 +112,8 @@ def scores_of_model(model: Any, callbacks: Collection[Any]) -> set[str] | None:
         or any(layer.metrics for layer in model.layers)
     ):
         return None
-    given = metrics_passed(model)
-    metrics = [each for each in keras.tree.flatten(list(given.values())) if each is not None]
+    passed_metrics = metrics_passed(model)
+    metrics = [each for each in keras.tree.flatten(list(passed_metrics.values())) if each is not None]
     if any(isinstance(each, type) or _may_give_several(each) for each in metrics):
         return None
     names = [

@@ -66,10 +66,10 @@ class Derived:
 
 def flat(logs: Any) -> dict[str, Any]:
     """Return logs by name, as Keras' callbacks see them, with what is in a dict among them."""
-    found: dict[str, Any] = {}
+    flat_logs: dict[str, Any] = {}
     for name, log in logs.items() if isinstance(logs, Mapping) else ():
-        found.update(flat(log) if isinstance(log, Mapping) else {name: log})
-    return found
+        flat_logs.update(flat(log) if isinstance(log, Mapping) else {name: log})
+    return flat_logs
 
 
 def has_number_of_all(rows: int, own_rows: int, all_rows: int) -> bool:

@@ -77,11 +77,11 @@ class JaxBackend:
     def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:
         """Keras hands over what variables hold, and takes it from them; it is put back, and nothing is returned."""
 
-        def function(given: Sequence[Sequence[Any]], iterator: Any) -> tuple[Any, tuple[list[Any], ...]]:
-            for variables, values in zip(variables_of(model, trains=len(given) == NUM_TRAINED), given, strict=True):
+        def function(state: Sequence[Sequence[Any]], iterator: Any) -> tuple[Any, tuple[list[Any], ...]]:
+            for variables, values in zip(variables_of(model, trains=len(state) == NUM_TRAINED), state, strict=True):
                 for variable, value in zip(variables, values, strict=False):  # none if they are where they belong
                     variable.assign(value)
-            return steps(iterator), tuple([] for _ in given)
+            return steps(iterator), tuple([] for _ in state)
 
         return function
 
@@ -141,10 +141,11 @@ class JaxBackend:
     ) -> None:
         """Do as :meth:`on_host`; variables take over what comes in a step's own scope."""
         if self._now.traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
-            found = _called_back(function, tensors, [(variable.shape, variable.dtype) for variable in into])
+            new_values = _called_back(function, tensors, [(variable.shape, variable.dtype) for variable in into])
         else:
-            found = [np.array(one) for one in function([np.asarray(tensor) for tensor in tensors])]  # JAX shares memory
-        for variable, value in zip(into, found, strict=True):
+            # Copies, since JAX shares memory.
+            new_values = [np.array(one) for one in function([np.asarray(tensor) for tensor in tensors])]
+        for variable, value in zip(into, new_values, strict=True):
             variable.assign(value)
 
     def assigning(self, variables: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], None]:
@@ -165,21 +166,21 @@ class JaxBackend:
         scales = hasattr(optimizer, "inner_optimizer")
 
         @jax.jit
-        def apply(held: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        def apply(held: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
             pairs = list(zip(every, held, strict=True))
-            if scales and given:
-                return _applied_scaled(optimizer, pairs, dict(zip(map(id, places), given, strict=True)))
+            if scales and grads:
+                return _applied_scaled(optimizer, pairs, dict(zip(map(id, places), grads, strict=True)))
             with keras.StatelessScope(pairs) as scope:
-                if given:
-                    optimizer.apply(given, places)
+                if grads:
+                    optimizer.apply(grads, places)
                 else:  # Keras returns at once; moving averages and counters of all weights continue, though
                     apply_nothing(optimizer)
             return [scope.get_current_value(variable) for variable in every]
 
         def apply_and_assign(_: Sequence[tuple[np.ndarray, ...]]) -> None:
-            given = [jax.numpy.array(array, variable.dtype) for array, variable in zip(gradients, places, strict=True)]
-            found = apply([variable.value for variable in every], given)
-            for variable, value in zip(every, found, strict=True):
+            grads = [jax.numpy.array(array, variable.dtype) for array, variable in zip(gradients, places, strict=True)]
+            new_values = apply([variable.value for variable in every], grads)
+            for variable, value in zip(every, new_values, strict=True):
                 variable.assign(value)
 
         return apply_and_assign
@@ -208,9 +209,9 @@ class JaxBackend:
         rows_of: Callable[[int], int],
     ) -> list[Any]:
         """Do as :meth:`on_host`, of as many rows as there are in all in the step that is traced."""
-        given = [jax.lax.stop_gradient(tensor) for tensor in tensors]
-        like = [((rows_of(tensor.shape[0]), *tensor.shape[1:]), tensor.dtype) for tensor in given]
-        return self._on_host(gather, given, like)
+        detached_tensors = [jax.lax.stop_gradient(tensor) for tensor in tensors]
+        like = [((rows_of(tensor.shape[0]), *tensor.shape[1:]), tensor.dtype) for tensor in detached_tensors]
+        return self._on_host(gather, detached_tensors, like)
 
     def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
         """Return a ``jax.custom_vjp``, which calls back when it is derived."""
@@ -319,22 +320,22 @@ def _called_back(
     specs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in like]
 
     def call(*arrays: Any) -> list[np.ndarray]:
-        found = function([np.asarray(array) for array in arrays])
-        return [np.asarray(array, spec.dtype) for array, spec in zip(found, specs, strict=True)]
+        results = function([np.asarray(array) for array in arrays])
+        return [np.asarray(array, spec.dtype) for array, spec in zip(results, specs, strict=True)]
 
     return list(jax.experimental.io_callback(call, specs, *tensors, ordered=True))
 
 
-def _applied_scaled(optimizer: Any, pairs: Sequence[tuple[Any, Any]], given: Mapping[int, Any]) -> list[Any]:
+def _applied_scaled(optimizer: Any, pairs: Sequence[tuple[Any, Any]], gradients_by_id: Mapping[int, Any]) -> list[Any]:
     """Return what these variables hold after a step of a loss scaler, whose ``apply`` can't be traced on JAX.
 
-    ``given`` has gradients by the ``id`` of their variables.
+    ``gradients_by_id`` has gradients by the ``id`` of their variables.
     """
     values = {id(variable): value for variable, value in pairs}
     trained = trained_variables(optimizer)
     now, held = optimizer.stateless_apply(
         [values[id(variable)] for variable in optimizer.variables],
-        [given.get(id(variable)) for variable in trained],
+        [gradients_by_id.get(id(variable)) for variable in trained],
         [values.get(id(variable), variable.value) for variable in trained],
     )
     values |= zip(map(id, [*trained, *optimizer.variables]), [*now, *held], strict=True)

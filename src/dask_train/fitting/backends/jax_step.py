@@ -90,15 +90,15 @@ class JaxStep:
 
     def __call__(self, batch: Any) -> Any:
         variables = variables_of(self._model, trains=self._trains)
-        given = tuple([variable.value for variable in some] for some in variables)
+        values = tuple([variable.value for variable in some] for some in variables)
         # What has to wait for its inputs runs in a thread of JAX's pool, also without asynchronous dispatch. If that is
         # the only one, its callback waits for ever for the arguments, which the pool is to copy.
-        jax.block_until_ready((given, batch))
+        jax.block_until_ready((values, batch))
         if self._now.gradients is not None:
-            return self._try(given, batch)
-        logs, found = self._function(given, batch, self._now.global_rows())
+            return self._try(values, batch)
+        logs, new_values = self._function(values, batch, self._now.global_rows())
         jax.effects_barrier()  # what comes next may go to the same processes, in an order that all keep
-        for some, before, after in zip(variables, given, found, strict=True):
+        for some, before, after in zip(variables, values, new_values, strict=True):
             for variable, old, new in zip(some, before, after, strict=True):
                 if new is not old:
                     variable.assign(new)
@@ -108,33 +108,33 @@ class JaxStep:
         """Return whether that loss, which is added next, has values by row."""
         number, self._number = self._number, self._number + 1
         if tries:
-            found = len(loss.shape) > 0 and loss.shape[0] == self._rows
-            self._by_row[number] = found and self._by_row.get(number, True)
+            has_row_values = len(loss.shape) > 0 and loss.shape[0] == self._rows
+            self._by_row[number] = has_row_values and self._by_row.get(number, True)
         return self._by_row.get(number, False)
 
-    def _begun(self, given: Any, batch: Any, global_rows: int = 0) -> Any:  # noqa: ARG002 - another one, traced anew
+    def _begun(self, values: Any, batch: Any, global_rows: int = 0) -> Any:  # noqa: ARG002 - another one, traced anew
         """Return the step, as it is traced or run eagerly."""
         self._number, self._rows = 0, jax.tree.leaves(batch)[0].shape[0]
         with self._now.taking(self, traces=self._is_jitted), exact_calls():
-            return self._step(given, batch)
+            return self._step(values, batch)
 
-    def _try(self, given: Any, batch: Any) -> None:
-        def tried(given: Any, batch: Any) -> Found:
-            logs, found = self._begun(given, batch)
+    def _try(self, values: Any, batch: Any) -> None:
+        def tried(values: Any, batch: Any) -> Found:
+            logs, new_values = self._begun(values, batch)
             assert self._now.gradients is not None
             gradients = self._now.gradients()
             if not self._has_own_logs:  # metrics are not used, and need not be compiled
                 return Found({}, [], {}, gradients)
-            pairs = list(zip(self._model.metrics_variables, found[-1], strict=True))
+            pairs = list(zip(self._model.metrics_variables, new_values[-1], strict=True))
             with keras.StatelessScope(pairs):
                 results = dict(self._model.get_metrics_result())
-            return Found(flat(logs), found[-1], results, gradients)
+            return Found(flat(logs), new_values[-1], results, gradients)
 
         function = jax.jit(tried) if self._is_jitted else tried
         self.raw = check_step(
-            function, given, batch, self._now.gathers, model=self._model, looks_at_logs=self._has_own_logs
+            function, values, batch, self._now.gathers, model=self._model, looks_at_logs=self._has_own_logs
         )
-        if not is_mean_of_other_rows(function, given, batch, self._now.gathers, self._model):
+        if not is_mean_of_other_rows(function, values, batch, self._now.gathers, self._model):
             self._now.doubt = OTHER_ROWS
 
 

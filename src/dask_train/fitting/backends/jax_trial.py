@@ -84,9 +84,9 @@ def check_step(
         return frozenset()
     later = passes.of_last((*given[:-1], list(of_parts[0].metrics)))
     every = [of_whole, *of_parts, later]
-    own = [name for name in of_whole.logs if not all(_says(found, name) for found in every)]
+    own = [name for name in of_whole.logs if not all(_says(trial, name) for trial in every)]
     for name in own:
-        of_logs = [found.logs[name] for found in every]
+        of_logs = [trial.logs[name] for trial in every]
         depends = not np.allclose(of_logs[2], of_logs[3], rtol=room_of_logs, atol=0, equal_nan=True)
         if depends or not is_mean(of_logs[0], of_logs[1:3], shares, room_of_logs):
             raise StepError(
@@ -132,34 +132,34 @@ class _Passes:
         gathers.whole_rows = _num_rows(whole)
         self._last: Callable[[Any], Found]
 
-    def of_whole(self, given: Any) -> Found:
+    def of_whole(self, values: Any) -> Found:
         """Return what the step makes of the whole batch."""
         self._gathers.begin()
-        return self._run(given, self._whole)
+        return self._run(values, self._whole)
 
-    def of_parts(self, given: Any, parts: Sequence[Any], shares: Sequence[float]) -> list[Found]:
+    def of_parts(self, values: Any, parts: Sequence[Any], shares: Sequence[float]) -> list[Found]:
         """Return what it makes of each part, in which it may gather the rows of all."""
         edges = [0, *itertools.accumulate(map(_num_rows, parts))]
         places = [slice(*pair) for pair in itertools.pairwise(edges)]
 
-        def of_part(number: int, given: Any, *, notes: bool) -> Found:
+        def of_part(number: int, values: Any, *, notes: bool) -> Found:
             self._gathers.begin(places[number], shares[number], notes=notes)
-            return self._run(given, parts[number])
+            return self._run(values, parts[number])
 
         self._last = partial(of_part, len(parts) - 1, notes=False)
         if self._gathers.are_used:  # a part's derivatives are those of all losses, which are known after this
             for number in range(len(parts)):
-                of_part(number, given, notes=True)
-        return [of_part(number, given, notes=False) for number in range(len(parts))]
+                of_part(number, values, notes=True)
+        return [of_part(number, values, notes=False) for number in range(len(parts))]
 
-    def of_last(self, given: Any) -> Found:
+    def of_last(self, values: Any) -> Found:
         """Return what it makes of the last part where metrics have counted something before."""
-        return self._last(given)
+        return self._last(values)
 
-    def _run(self, given: Any, batch: Any) -> Found:
-        found = jax.block_until_ready(self._tried(given, batch))
+    def _run(self, values: Any, batch: Any) -> Found:
+        trial = jax.block_until_ready(self._tried(values, batch))
         jax.effects_barrier()
-        return found
+        return trial
 
 
 def _num_rows(batch: Any) -> int:
@@ -180,11 +180,11 @@ def _cut(batch: Any) -> tuple[Any, list[Any], list[float]]:
     return batch, [first, jax.tree.map(lambda column: column[few:], batch)], [few / rows, 1 - few / rows]
 
 
-def _says(found: Found, name: str) -> bool:
+def _says(trial: Found, name: str) -> bool:
     """Return whether a log is what the metric of that name says."""
-    if name not in found.results:
+    if name not in trial.results:
         return False
-    return bool(np.array_equal(np.asarray(found.logs[name]), np.asarray(found.results[name]), equal_nan=True))
+    return bool(np.array_equal(np.asarray(trial.logs[name]), np.asarray(trial.results[name]), equal_nan=True))
 
 
 def _no_mean(model: Any) -> str:

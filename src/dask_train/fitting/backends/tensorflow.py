@@ -107,10 +107,10 @@ class TensorFlowBackend:
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
             return function(list(arrays))
 
-        found = _listed(tf.numpy_function(call, tensors, [tensor.dtype for tensor in tensors]))
-        for result, tensor in zip(found, tensors, strict=True) if not tf.executing_eagerly() else ():
+        results = _listed(tf.numpy_function(call, tensors, [tensor.dtype for tensor in tensors]))
+        for result, tensor in zip(results, tensors, strict=True) if not tf.executing_eagerly() else ():
             result.set_shape(tensor.shape)
-        return found
+        return results
 
     def exchanged(
         self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
@@ -122,8 +122,8 @@ class TensorFlowBackend:
             values = zip(function(list(arrays)), dtypes, strict=True)
             return [_aligned_copy(value, dtype.as_numpy_dtype) for value, dtype in values]
 
-        found = _listed(tf.numpy_function(call, tensors, dtypes))
-        for variable, value in zip(into, found, strict=True):
+        new_values = _listed(tf.numpy_function(call, tensors, dtypes))
+        for variable, value in zip(into, new_values, strict=True):
             variable.assign(tf.ensure_shape(value, variable.shape))
 
     def assigning(self, variables: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], None]:
@@ -163,15 +163,17 @@ class TensorFlowBackend:
 
         def convert_and_apply(slices: Sequence[tuple[np.ndarray, ...]]) -> None:
             waiting = iter(slices)
-            given = []
+            converted_grads = []
             for tensor, spec, variable in zip(shared, signature, variables, strict=True):
                 if tensor is not None:
-                    given.append(tf.cast(tensor, spec.dtype))
+                    converted_grads.append(tf.cast(tensor, spec.dtype))
                 else:
                     indices, values = next(waiting)
                     shape = tf.constant(variable.shape, tf.int64)
-                    given.append(tf.IndexedSlices(tf.cast(values, variable.dtype), tf.cast(indices, tf.int64), shape))
-            apply(*given)
+                    converted_grads.append(
+                        tf.IndexedSlices(tf.cast(values, variable.dtype), tf.cast(indices, tf.int64), shape)
+                    )
+            apply(*converted_grads)
 
         return convert_and_apply
 
@@ -188,8 +190,8 @@ class TensorFlowBackend:
     def after(self, tensors: Sequence[Any]) -> AbstractContextManager[None]:
         """Return control dependencies."""
         some = [one for tensor in tensors for one in tf.nest.flatten(tensor, expand_composites=True) if one is not None]
-        found: AbstractContextManager[None] = tf.control_dependencies(some)
-        return found
+        dependencies: AbstractContextManager[None] = tf.control_dependencies(some)
+        return dependencies
 
     def gathering(self, global_rows: Callable[[], int]) -> AbstractContextManager[None]:  # noqa: ARG002
         """Do nothing: graphs take any number of rows."""
@@ -206,11 +208,11 @@ class TensorFlowBackend:
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
             return gather(list(arrays))
 
-        given = [tf.stop_gradient(tensor) for tensor in tensors]
-        found = _listed(tf.numpy_function(call, given, [tensor.dtype for tensor in given]))
-        for result, tensor in zip(found, given, strict=True) if not tf.executing_eagerly() else ():
+        detached_tensors = [tf.stop_gradient(tensor) for tensor in tensors]
+        results = _listed(tf.numpy_function(call, detached_tensors, [tensor.dtype for tensor in detached_tensors]))
+        for result, tensor in zip(results, detached_tensors, strict=True) if not tf.executing_eagerly() else ():
             result.set_shape((None, *tensor.shape[1:]))
-        return [of_all(result) for result in found]
+        return [of_all(result) for result in results]
 
     def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
         """Return a ``tf.custom_gradient``."""
@@ -221,9 +223,9 @@ class TensorFlowBackend:
         @tf.custom_gradient  # type: ignore[untyped-decorator,unused-ignore]
         def through(own: Any, everyones: Any) -> Any:
             def derive(gradient: Any) -> Any:
-                found = tf.numpy_function(call, [gradient], own.dtype)
-                found.set_shape(own.shape)
-                return found, None
+                derivative = tf.numpy_function(call, [gradient], own.dtype)
+                derivative.set_shape(own.shape)
+                return derivative, None
 
             return tf.identity(everyones), derive
 
@@ -343,9 +345,9 @@ class _Traced:
     def __call__(self, batch: Any) -> Any:
         if self._concrete is not None:
             return self._concrete(batch)
-        found = self._function(batch)  # the first call makes variables
+        outputs = self._function(batch)  # the first call makes variables
         self.trace()
-        return found
+        return outputs
 
     def trace(self) -> None:
         """Make the graph, and the variables that its first call makes."""
@@ -374,6 +376,6 @@ def _any_number_of_rows(tensor: Any) -> Any:
     return tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype)
 
 
-def _listed(found: Any) -> list[Any]:
+def _listed(results: Any) -> list[Any]:
     """Return what a ``numpy_function`` has returned; one tensor comes by itself where it is run eagerly."""
-    return list(found) if isinstance(found, list | tuple) else [found]
+    return list(results) if isinstance(results, list | tuple) else [results]

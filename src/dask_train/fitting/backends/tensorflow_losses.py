@@ -281,14 +281,14 @@ def _rows_taken(part: Any) -> set[str]:
     What is gathered is of all workers, whatever it was gathered of. All that is put into the graph and no variable is
     of this worker.
     """
-    found, seen, waiting = set(), set(), [part]
+    owners, seen, waiting = set(), set(), [part]
     while waiting:
         tensor = waiting.pop()
         if tensor.ref() in seen:
             continue
         seen.add(tensor.ref())
         if _is_marked(tensor, _OF_ALL):
-            found.add(_ALL)
+            owners.add(_ALL)
         elif tensor.op.type != "Placeholder":
             waiting.extend(tensor.op.inputs)
         elif tensor.dtype != tf.resource:
@@ -296,8 +296,8 @@ def _rows_taken(part: Any) -> set[str]:
             if is_graph_tensor(outer):
                 waiting.append(outer)
             elif outer is None:
-                found.add(_OWN)
-    return found
+                owners.add(_OWN)
+    return owners
 
 
 def _outside(tensor: Any) -> Any:

@@ -113,8 +113,8 @@ class TorchBackend:
 
     def on_host(self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any]) -> list[Any]:
         """Return a call; what it returns is copied, since optimizers of a user's own may keep it or write to it."""
-        found = function([as_array(tensor) for tensor in tensors]) if tensors else []
-        return [as_tensor(np.array(array), like=tensor) for array, tensor in zip(found, tensors, strict=True)]
+        results = function([as_array(tensor) for tensor in tensors]) if tensors else []
+        return [as_tensor(np.array(array), like=tensor) for array, tensor in zip(results, tensors, strict=True)]
 
     def exchanged(
         self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
@@ -141,16 +141,16 @@ class TorchBackend:
         @torch.no_grad()
         def apply(slices: Sequence[tuple[np.ndarray, ...]]) -> None:
             waiting = iter(slices)
-            given = []
+            grads = []
             for variable, array in zip(places, gradients, strict=True):
                 like = variable.value
                 if array is not None:
-                    given.append(as_tensor(np.array(array), like=like))
+                    grads.append(as_tensor(np.array(array), like=like))
                 else:
                     indices, values = next(waiting)
-                    given.append(_sparse(as_tensor(np.array(indices)), as_tensor(np.array(values), like=like), like))
-            if given:
-                optimizer.apply(given, places)
+                    grads.append(_sparse(as_tensor(np.array(indices)), as_tensor(np.array(values), like=like), like))
+            if grads:
+                optimizer.apply(grads, places)
             else:  # Keras returns at once; moving averages and counters of all weights continue, though
                 apply_nothing(optimizer)
 
@@ -176,8 +176,8 @@ class TorchBackend:
         rows_of: Callable[[int], int],  # noqa: ARG002
     ) -> list[Any]:
         """Return new tensors; arrays that were gathered are not shared."""
-        found = gather([as_array(tensor) for tensor in tensors])
-        return [as_tensor(array, like=tensor) for array, tensor in zip(found, tensors, strict=True)]
+        gathered_arrays = gather([as_array(tensor) for tensor in tensors])
+        return [as_tensor(array, like=tensor) for array, tensor in zip(gathered_arrays, tensors, strict=True)]
 
     def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
         """Return a function of torch's graph of gradients."""
@@ -199,8 +199,8 @@ class TorchBackend:
         """Return the parts of a gradient; of a sparse one two."""
         wanted = keras.backend.standardize_dtype(dtype)
         if gradient.is_sparse:
-            found = gradient.coalesce()
-            return [found.indices()[0], keras.ops.cast(found.values(), wanted)]
+            coalesced = gradient.coalesce()
+            return [coalesced.indices()[0], keras.ops.cast(coalesced.values(), wanted)]
         return [keras.ops.cast(gradient, wanted)]
 
     def slices_of(self, gradient: Any) -> list[Slices]:
@@ -212,8 +212,8 @@ class TorchBackend:
                 f"A gradient of shape {tuple(gradient.shape)} is sparse in {gradient.sparse_dim()} dimensions, and "
                 "only rows of a table can be summed over workers. Make it dense, or pass workers=1."
             )
-        found = gradient.coalesce()
-        return [Slices(found.indices()[0], found.values(), alike=False, distinct=True)]
+        coalesced = gradient.coalesce()
+        return [Slices(coalesced.indices()[0], coalesced.values(), alike=False, distinct=True)]
 
     def sparse(self, slices: list[Slices], gradient: Any) -> Any:
         """Return a sparse tensor; of several slices of a row their sum, as torch has it."""
@@ -295,8 +295,8 @@ class _Through(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        (found,) = ctx.spread([as_array(gradients[0])])
-        return as_tensor(found, like=ctx.like), None, None
+        (derivative,) = ctx.spread([as_array(gradients[0])])
+        return as_tensor(derivative, like=ctx.like), None, None
 
 
 class _Step:
@@ -341,17 +341,17 @@ def as_array(tensor: Any) -> np.ndarray:
     value = value.detach().cpu()
     if value.dtype == torch.bfloat16:  # NumPy has it from ml_dtypes, and torch does not know that
         return value.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    found: np.ndarray = value.numpy()
-    return found
+    array: np.ndarray = value.numpy()
+    return array
 
 
 def as_tensor(array: np.ndarray, like: Any = None) -> torch.Tensor:
     """Return a tensor that shares the memory of an array, but where ``like`` has another device or dtype."""
     if array.dtype == ml_dtypes.bfloat16:
-        found = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     else:
-        found = torch.from_numpy(array)
-    return found if like is None else found.to(like.device, like.dtype)
+        tensor = torch.from_numpy(array)
+    return tensor if like is None else tensor.to(like.device, like.dtype)
 
 
 def _sparse(indices: torch.Tensor, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

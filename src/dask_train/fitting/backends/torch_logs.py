@@ -33,21 +33,21 @@ class Followed(torch.Tensor):
     @classmethod
     def of(cls, plain: torch.Tensor, again: Again) -> Followed:
         """Let a tensor know how it is computed."""
-        found = plain.as_subclass(cls)
-        found.plain, found.again = plain, again
-        return found
+        followed = plain.as_subclass(cls)
+        followed.plain, followed.again = plain, again
+        return followed
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call one of torch's functions, and follow what it makes where it takes no other tensors."""
-        given = (args, kwargs or {})
-        plain = _mapped(lambda one: one.plain if isinstance(one, Followed) else one, given)
+        arguments = (args, kwargs or {})
+        plain = _mapped(lambda one: one.plain if isinstance(one, Followed) else one, arguments)
         made = func(*plain[0], **plain[1])
-        if not isinstance(made, torch.Tensor) or _takes_others(given):
+        if not isinstance(made, torch.Tensor) or _takes_others(arguments):
             return made
 
         def again(value_of: Callable[[Any], Any]) -> Any:
-            inner_args, inner_kwargs = _mapped(value_of, given)
+            inner_args, inner_kwargs = _mapped(value_of, arguments)
             return func(*inner_args, **inner_kwargs)
 
         return cls.of(made, again)
@@ -72,8 +72,8 @@ def unfollowed(logs: Any) -> Any:
 def derived_logs(logs: Any) -> Derived:
     """See :meth:`dask_train.fitting.backends.base.Backend.derived`."""
     logs = flat(logs)
-    found = {name: log for name, log in logs.items() if isinstance(log, Followed)}
-    others = {name for name, log in logs.items() if isinstance(log, torch.Tensor) and name not in found}
+    followed_logs = {name: log for name, log in logs.items() if isinstance(log, Followed)}
+    others = {name for name, log in logs.items() if isinstance(log, torch.Tensor) and name not in followed_logs}
 
     def again() -> Sequence[Any]:
         known: dict[int, Any] = {}
@@ -86,20 +86,20 @@ def derived_logs(logs: Any) -> Derived:
             return known[id(one)]
 
         with torch.no_grad():
-            return [value_of(log) for log in found.values()]
+            return [value_of(log) for log in followed_logs.values()]
 
-    return Derived(names=tuple(found), again=again, raw=frozenset(others))
+    return Derived(names=tuple(followed_logs), again=again, raw=frozenset(others))
 
 
 def _followed(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @wraps(original)
     def result(self: Any) -> Any:
-        found = original(self)
-        if isinstance(found, torch.Tensor) and not isinstance(found, Followed):
-            return Followed.of(found, lambda _: original(self))
-        if isinstance(found, Mapping):
-            return {name: _entry(self, original, name, value) for name, value in found.items()}
-        return found
+        metric_result = original(self)
+        if isinstance(metric_result, torch.Tensor) and not isinstance(metric_result, Followed):
+            return Followed.of(metric_result, lambda _: original(self))
+        if isinstance(metric_result, Mapping):
+            return {name: _entry(self, original, name, value) for name, value in metric_result.items()}
+        return metric_result
 
     return result
 
@@ -119,11 +119,11 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def _takes_others(given: Any) -> bool:
+def _takes_others(arguments: Any) -> bool:
     """Return whether tensors that are not followed are among what a function takes: they may be of the batch."""
-    found: list[bool] = []
-    _mapped(lambda one: found.append(isinstance(one, torch.Tensor) and not isinstance(one, Followed)), given)
-    return any(found)
+    are_others: list[bool] = []
+    _mapped(lambda one: are_others.append(isinstance(one, torch.Tensor) and not isinstance(one, Followed)), arguments)
+    return any(are_others)
 
 
 def _classes(parent: type) -> Iterator[Any]:

@@ -65,15 +65,15 @@ class Sums:
         tried
             Called with how often a batch is gone through in a step: once, and twice.
         """
-        found = []
+        derivations = []
         for times in (1, 2):
             self._seen, self._number = [], 0
             try:
                 tried(times)
-                found.append(self._seen)
+                derivations.append(self._seen)
             finally:
                 self._seen = None
-        once, twice = found
+        once, twice = derivations
         self._kinds = {
             number: [_is_sum(*pair) for pair in zip(some, others, strict=True)]
             for number, (some, others) in enumerate(zip(once, twice, strict=False))
@@ -172,10 +172,10 @@ def _operand(node: Any) -> float | None:
     derives_first = node.next_functions[0][0] is not None
     if _name(node) == "Div" and not derives_first:
         return None
-    found = getattr(node, "_saved_other" if derives_first else "_saved_self", None)
-    if not isinstance(found, torch.Tensor) or not found.numel() or found.requires_grad:
+    operand = getattr(node, "_saved_other" if derives_first else "_saved_self", None)
+    if not isinstance(operand, torch.Tensor) or not operand.numel() or operand.requires_grad:
         return None
-    return float(found.detach().double().abs().mean())
+    return float(operand.detach().double().abs().mean())
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,8 @@ class TriedGathers:
         if self._notes:
             before = self._derived.get(one.number, np.zeros_like(array))
             self._derived[one.number] = before + array.dtype.type(self._share) * array
-        found = array if self._notes else self._derived.get(one.number, array)
-        mine = found[self._part]
+        derivative = array if self._notes else self._derived.get(one.number, array)
+        mine = derivative[self._part]
         if len(mine) != one.rows:  # the same rows twice: derivatives are not used
             return np.zeros((one.rows, *array.shape[1:]), array.dtype)
         part: np.ndarray = (mine / self._share).astype(array.dtype)

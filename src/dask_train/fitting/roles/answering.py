@@ -69,8 +69,8 @@ class Answering:
         try:
             caller = self.caller_of(line)
             while True:
-                order, told = line.receive(None)
-                line.send(self._answered(caller, order, told))
+                order, arguments = line.receive(None)
+                line.send(self._answered(caller, order, arguments))
         except (EOFError, OSError):  # the caller has ended
             return
         finally:
@@ -79,8 +79,8 @@ class Answering:
                 del self._served[threading.current_thread()]
                 self._hung_up.notify_all()
 
-    def _answered(self, caller: Any, order: str, told: dict[str, Any]) -> Any:
+    def _answered(self, caller: Any, order: str, arguments: dict[str, Any]) -> Any:
         try:
-            return getattr(self, f"_on_{order}")(caller, **told)
+            return getattr(self, f"_on_{order}")(caller, **arguments)
         except Exception as error:  # the caller raises it: else it would consider this role gone
             return Refusal(f"{type(error).__name__}: {error}")

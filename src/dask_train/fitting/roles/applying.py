@@ -57,9 +57,14 @@ def _applying(original: Callable[..., Any], instead: Instead, within: threading.
         if getattr(within, "apply", False) or is_aside():
             return original(self, grads, trainable_variables)
         variables = trained_variables(self) if trainable_variables is None else trainable_variables
-        given = None if trainable_variables is None else list(variables)
+        explicit_variables = None if trainable_variables is None else list(variables)
         return _outermost(
-            within, instead, self, list(grads), list(variables), lambda grads: original(self, list(grads), given)
+            within,
+            instead,
+            self,
+            list(grads),
+            list(variables),
+            lambda grads: original(self, list(grads), explicit_variables),
         )
 
     return apply
@@ -102,16 +107,16 @@ def _applying_statelessly(
         if getattr(within, "apply", False) or is_aside():
             return original(self, optimizer_variables, grads, trainable_variables)
         variables, held = list(trained_variables(self)), list(self.variables)
-        found: list[Any] = []
+        new_values: list[Any] = []
 
         def go_on(grads: Sequence[Any]) -> None:
-            found.append(original(self, optimizer_variables, list(grads), trainable_variables))
+            new_values.append(original(self, optimizer_variables, list(grads), trainable_variables))
 
         values = zip([*variables, *held], [*trainable_variables, *optimizer_variables], strict=True)
         with keras.StatelessScope(list(values)) as scope:
             _outermost(within, instead, self, list(grads), variables, go_on)
-        if found:
-            return found[0]
+        if new_values:
+            return new_values[0]
         now = [[scope.get_current_value(variable) for variable in some] for some in (variables, held)]
         return now[0], now[1]
 

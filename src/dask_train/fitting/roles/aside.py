@@ -70,8 +70,8 @@ def note_gradients(gradients: Iterable[Any]) -> None:
 
 def noted_gradients() -> list[Any]:
     """Return what optimizers were given in steps that are tried only, since this was asked last."""
-    found, _rehearsal.gradients = _rehearsal.gradients, []
-    return found
+    gradients, _rehearsal.gradients = _rehearsal.gradients, []
+    return gradients
 
 
 def has_all_rows() -> bool:

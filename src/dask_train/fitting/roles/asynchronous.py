@@ -132,14 +132,14 @@ class AsynchronousWorker(Worker):
             self.metrics.set(None)
         return logs
 
-    def _take(self, weights: list[np.ndarray] | None, told: dict[str, Any], *, ends: bool) -> None:
+    def _take(self, weights: list[np.ndarray] | None, answer: dict[str, Any], *, ends: bool) -> None:
         """Continue from what servers have returned; callbacks that look at the model see it as they hold it."""
         if weights is not None:
             self._assign(weights)
-        for (optimizer, _), scale in zip(state.held_optimizers(self.model), told["scales"], strict=True):
+        for (optimizer, _), scale in zip(state.held_optimizers(self.model), answer["scales"], strict=True):
             if scale is not None:
                 optimizer.dynamic_scale.assign(scale)
-        if told["stop"]:
+        if answer["stop"]:
             self.model.stop_training = True
         if not self.leads and self.servers.take_others():
             self.pushing.note()
@@ -202,20 +202,20 @@ class AsynchronousWorker(Worker):
             self.servers.end(self.session.rank)
         elif self.model.stop_training and not self.session.should_stop():
             self.session.stop(f"a callback stopped training in epoch {callbacks.epoch + 1}")
-        found = self.loop.outcome(dict)
-        if found is None:
+        outcome = self.loop.outcome(dict)
+        if outcome is None:
             return None
         held = self.loop.held
-        self._count_all_rows(found, held["counted"])
-        return self.handed_over(replace(found, steps=sum(held["steps"].values())))
+        self._count_all_rows(outcome, held["counted"])
+        return self.handed_over(replace(outcome, steps=sum(held["steps"].values())))
 
     def _count_all_rows(self, outcome: Outcome, counted: dict[int, list[np.ndarray]]) -> None:
         """Let the history have the metrics of all rows of each epoch, as the servers have counted them."""
         history = outcome.history
-        told = self._last or Told({name: None for name in history if not name.startswith("val_")})
+        step_logs = self._last or Told({name: None for name in history if not name.startswith("val_")})
         for place, epoch in enumerate(outcome.epoch):
             if epoch in counted:
                 self.metrics.set(counted[epoch])
-                for name, value in self.metrics.renewed(told).items():
+                for name, value in self.metrics.renewed(step_logs).items():
                     if name in history and place < len(history[name]):
                         history[name][place] = pythonify_logs({name: value})[name]

@@ -73,8 +73,12 @@ _given_all_rows: WeakSet[keras.metrics.Metric] = WeakSet()
 
 def loss_of_rows_together(model: Any) -> str | None:
     """Return the name of a compiled loss that may compare rows; None if all are known to go by row."""
-    for given in keras.tree.flatten(model.loss):
-        loss = keras.losses.get(given) if isinstance(given, str) and given not in _BY_TARGETS else given
+    for identifier in keras.tree.flatten(model.loss):
+        loss = (
+            keras.losses.get(identifier)
+            if isinstance(identifier, str) and identifier not in _BY_TARGETS
+            else identifier
+        )
         if loss is None or isinstance(loss, str):
             continue
         wrapped = loss if isinstance(loss, keras.losses.Loss) else LossFunctionWrapper(loss)

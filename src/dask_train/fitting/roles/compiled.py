@@ -39,10 +39,10 @@ def compiled_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction
         others = [metric for metric in self.metrics if give_all_rows(metric, y_true, y_pred)]
         gathering.update([metric for metric in self.metrics if metric not in others], y_true, y_pred, sample_weight)
         if others:
-            given = gathering.all_rows(y_true, y_pred, sample_weight, derives=False)
+            all_rows = gathering.all_rows(y_true, y_pred, sample_weight, derives=False)
             with with_all_rows():
                 for metric in others:
-                    metric.update_state(*given[:2], sample_weight=given[2])
+                    metric.update_state(*all_rows[:2], sample_weight=all_rows[2])
 
     MetricsList.update_state = update_state
     try:
@@ -69,9 +69,9 @@ class _Gathering:
                 if not _is_masked(y_pred):
                     self._lengths.check(keras.tree.flatten([y_true, y_pred]))
                 return loss(y_true, y_pred, sample_weight)
-            given = self.all_rows(y_true, y_pred, sample_weight, derives=True)
+            all_rows = self.all_rows(y_true, y_pred, sample_weight, derives=True)
             with with_all_rows():
-                return self._backend.settled(loss(*given))
+                return self._backend.settled(loss(*all_rows))
 
         return of_all
 
@@ -84,8 +84,8 @@ class _Gathering:
             if metric not in masked:
                 metric.update_state(y_true, y_pred, sample_weight=sample_weight)
         if masked:  # they take means over the steps of a row, masked ones included
-            given = [one for one in (y_true, y_pred, get_keras_mask(y_pred), sample_weight) if one is not None]
-            y_true, y_pred, mask, *weights = self._lengths.padded([keras.ops.convert_to_tensor(one) for one in given])
+            tensors = [one for one in (y_true, y_pred, get_keras_mask(y_pred), sample_weight) if one is not None]
+            y_true, y_pred, mask, *weights = self._lengths.padded([keras.ops.convert_to_tensor(one) for one in tensors])
             set_keras_mask(y_pred, mask)
             for metric in masked:
                 metric.update_state(y_true, y_pred, sample_weight=weights[0] if weights else None)

@@ -96,17 +96,17 @@ def check_same(then: Configuration, now: Configuration, *, rates_then: list[floa
     same_keras = then["keras"] == now["keras"]
     then = {**then, "data": _with_origins(then["data"])}
     names = [name for name in now if name in then and name not in ("keras", "learning_rate")]
-    found = [each for name in names for each in _differences(then[name], now[name], name, same_keras)]
+    differences = [each for name in names for each in _differences(then[name], now[name], name, same_keras)]
     rate = ""
     if not new_rate and not any(
         _same_rates(rates, now["learning_rate"]) for rates in (then["learning_rate"], rates_then)
     ):
-        found += [f"the learning rate was {_shown(rates_then)}, and is {_shown(now['learning_rate'])}"]
+        differences += [f"the learning rate was {_shown(rates_then)}, and is {_shown(now['learning_rate'])}"]
         rate = " For another learning rate, and nothing else, pass resume='new_learning_rate'."
-    if found:
-        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    if differences:
+        more = f"; and {len(differences) - _NAMED} more" if len(differences) > _NAMED else ""
         raise CheckpointError(
-            f"The checkpoint was begun with something else: {'; '.join(found[:_NAMED])}{more}.",
+            f"The checkpoint was begun with something else: {'; '.join(differences[:_NAMED])}{more}.",
             "Going on with it would give neither the one model nor the other.",
             f"Pass the model, data and arguments of then, or checkpoint= another folder to begin anew.{rate}",
         )
@@ -156,15 +156,15 @@ def _comparable(value: Any, names: dict[str, str], custom: dict[str, Any]) -> An
         return value if match is None else _plain(custom.get(value), match["name"])
     if not isinstance(value, dict):
         return value
-    found = {}
+    config = {}
     for key, item in value.items():
         if key == "name" and isinstance(item, str):
-            found[key] = names.get(item) or _NUMBERED.sub("", item)
+            config[key] = names.get(item) or _NUMBERED.sub("", item)
         elif key == "learning_rate" and isinstance(item, int | float):
-            found[key] = "a number"
+            config[key] = "a number"
         elif not _LEFT_OUT.fullmatch(key.lstrip("_")):
-            found[key] = _comparable(item, names, custom)
-    return found
+            config[key] = _comparable(item, names, custom)
+    return config
 
 
 def _plain(value: Any, name: str) -> Any:

@@ -27,8 +27,8 @@ def gathered_rows_uncounted(backend: Backend, share: RowFraction) -> Iterator[No
         @wraps(original)
         def update_state(self: Any, *args: Any, **kwargs: Any) -> Any:
             if share.is_gathered and not is_aside():
-                given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "shape")]
-                _check(self, given, backend, share)
+                tensors = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "shape")]
+                _check(self, tensors, backend, share)
             return original(self, *args, **kwargs)
 
         setattr(update_state, STANDS_IN_FOR, original)  # classes of the user's own travel meanwhile
@@ -42,14 +42,14 @@ def gathered_rows_uncounted(backend: Backend, share: RowFraction) -> Iterator[No
         yield
 
 
-def _check(metric: Any, given: list[Any], backend: Backend, share: RowFraction) -> None:
-    if any(len(one.shape) > 0 and backend.has_rows_of_all(one, share.rows, share.global_rows) for one in given):
+def _check(metric: Any, tensors: list[Any], backend: Backend, share: RowFraction) -> None:
+    if any(len(one.shape) > 0 and backend.has_rows_of_all(one, share.rows, share.global_rows) for one in tensors):
         raise ValueError(
             f"Metric {metric.name!r} is updated with rows of dt.keras.global_batch. All workers have these, and each "
             "would count them. Update it with the rows of the batch; or update a keras.metrics.Mean with one number, "
             "such as the mean over the gathered rows."
         )
-    if isinstance(metric, keras.metrics.Sum) and any(len(one.shape) == 0 for one in given):
+    if isinstance(metric, keras.metrics.Sum) and any(len(one.shape) == 0 for one in tensors):
         raise ValueError(
             f"Metric {metric.name!r} is a sum of numbers that come after dt.keras.global_batch, and each worker would "
             "add its own. Update a keras.metrics.Mean with them."
@@ -58,10 +58,10 @@ def _check(metric: Any, given: list[Any], backend: Backend, share: RowFraction) 
 
 def _classes() -> list[Any]:
     """Return all classes of metrics that say how they are updated."""
-    waiting, found = [keras.Metric], {}
+    waiting, updates_by_class = [keras.Metric], {}
     while waiting:
         cls = waiting.pop()
-        if cls not in found:
-            found[cls] = "update_state" in vars(cls)
+        if cls not in updates_by_class:
+            updates_by_class[cls] = "update_state" in vars(cls)
             waiting.extend(cls.__subclasses__())
-    return [cls for cls, updates in found.items() if updates]
+    return [cls for cls, updates in updates_by_class.items() if updates]

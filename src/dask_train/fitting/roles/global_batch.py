@@ -33,7 +33,7 @@ def global_batch_of_all(replicas: ProcessGroup, backend: Backend, share: RowFrac
         if is_aside():
             return tensors
         share.note_gathered()
-        return _with_masks(tensors, lambda given: rows.of(given, len(given)))
+        return _with_masks(tensors, lambda tensors_and_masks: rows.of(tensors_and_masks, len(tensors_and_masks)))
 
     with gathered_by(gather), gathered_rows_uncounted(backend, share):
         yield
@@ -41,7 +41,7 @@ def global_batch_of_all(replicas: ProcessGroup, backend: Backend, share: RowFrac
 
 def _tried(backend: Backend, tried: TriedGathers, tensors: list[Any]) -> list[Any]:
     """Return the rows that play those of all workers."""
-    found = []
+    gathered_tensors = []
     for tensor in tensors:
         one = TriedGather()
         (rows,) = backend.gathered(
@@ -55,15 +55,15 @@ def _tried(backend: Backend, tried: TriedGathers, tensors: list[Any]) -> list[An
                 tensor,
                 rows,
             )
-        found.append(rows)
-    return found
+        gathered_tensors.append(rows)
+    return gathered_tensors
 
 
 def _with_masks(tensors: list[Any], gather: Any) -> list[Any]:
     """Gather tensors with the masks that Keras keeps of them."""
-    given = [keras.ops.convert_to_tensor(tensor) for tensor in tensors]
-    masks = {place: mask for place, tensor in enumerate(given) if (mask := get_keras_mask(tensor)) is not None}
-    found = gather([*given, *masks.values()])
-    for place, mask in zip(masks, found[len(given) :], strict=True):
-        set_keras_mask(found[place], mask)
-    return list(found[: len(given)])
+    own_tensors = [keras.ops.convert_to_tensor(tensor) for tensor in tensors]
+    masks = {place: mask for place, tensor in enumerate(own_tensors) if (mask := get_keras_mask(tensor)) is not None}
+    gathered_tensors = gather([*own_tensors, *masks.values()])
+    for place, mask in zip(masks, gathered_tensors[len(own_tensors) :], strict=True):
+        set_keras_mask(gathered_tensors[place], mask)
+    return list(gathered_tensors[: len(own_tensors)])

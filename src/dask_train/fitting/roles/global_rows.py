@@ -62,12 +62,12 @@ class GlobalRows:
         """
         for tensor in tensors:
             self._check(tensor)
-        found = self._backend.gathered(self._gather, tensors, self._rows_of)
+        gathered_tensors = self._backend.gathered(self._gather, tensors, self._rows_of)
         spread = self._own_part_of_sum if self._in_own_steps else self._own_part
         for place, tensor in enumerate(tensors[:num_derived]):
             if keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype)):
-                found[place] = self._backend.derived_through(spread, tensor, found[place])
-        return found
+                gathered_tensors[place] = self._backend.derived_through(spread, tensor, gathered_tensors[place])
+        return gathered_tensors
 
     def _check(self, tensor: Any) -> None:
         shape = tuple(getattr(tensor, "shape", ()))
@@ -83,7 +83,7 @@ class GlobalRows:
 
     def _gather(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         share = self._share
-        given = []
+        arrays_by_row = []
         for array in arrays:
             if array.dtype.hasobject:
                 raise ValueError(
@@ -97,9 +97,11 @@ class GlobalRows:
                     "are put one after the other, and what was gathered not again."
                 )
             by_row = array.reshape(share.rows, len(array) // share.rows, *array.shape[1:])
-            given.append(by_row if share.weight else by_row[:0])
-        found, self._own = self._gathering(given) if share.trial is None else share.trial.gather(given)
-        return [array.reshape(-1, *array.shape[2:]) for array in found]
+            arrays_by_row.append(by_row if share.weight else by_row[:0])
+        gathered_arrays, self._own = (
+            self._gathering(arrays_by_row) if share.trial is None else share.trial.gather(arrays_by_row)
+        )
+        return [array.reshape(-1, *array.shape[2:]) for array in gathered_arrays]
 
     def _own_part(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Return the derivative by this worker's rows of what all workers have the same of."""

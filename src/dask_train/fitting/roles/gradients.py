@@ -181,17 +181,17 @@ class _Summing:
             return [keras.ops.zeros_like(variable) if one is None else one for one, variable in pairs]
         kinds = np.array([self._kind(one) if self._share.weight else 0.0 for one in grads])
         channel = self._channel(("kinds", len(kinds)), [kinds.shape] * 2, np.float64)
-        told = self._replicas.combine(channel, [kinds, np.where(kinds, -kinds, -np.inf)], np.maximum)
-        found = []
-        for one, variable, mine, most, least in zip(grads, variables, kinds, told[0], -told[1], strict=True):
+        extremes = self._replicas.combine(channel, [kinds, np.where(kinds, -kinds, -np.inf)], np.maximum)
+        completed_grads = []
+        for one, variable, mine, most, least in zip(grads, variables, kinds, extremes[0], -extremes[1], strict=True):
             if most not in (0, least):
                 raise ValueError(
                     f"The gradient of {variable.path!r} is {_named(most)} on one worker and {_named(least)} on another "
                     "one, which can't be summed. Make it of one kind whatever a batch holds, or pass workers=1."
                 )
-            given = one if mine or self._kind(one) == most else None  # without rows it weighs nothing
-            found.append(self._zeros(variable, int(most)) if given is None and most else given)
-        return found
+            gradient = one if mine or self._kind(one) == most else None  # without rows it weighs nothing
+            completed_grads.append(self._zeros(variable, int(most)) if gradient is None and most else gradient)
+        return completed_grads
 
     def _kind(self, gradient: Any) -> float:
         """Return a number for a gradient's dtype and whether it is sparse; 0 for none."""
@@ -214,12 +214,12 @@ class _Summing:
 
     def _summed(self, tensors: dict[Any, Any], kept: set[Any]) -> dict[Any, Any]:
         """Sum each over all workers; copies of those that are ``kept``, which is known when it is run."""
-        found: dict[Any, Any] = {}
+        sums_by_key: dict[Any, Any] = {}
         for dtype, keys in _by_dtype(tensors).items():
             function = partial(self._sum, dtype, keys, kept)
             sums = self._backend.on_host(function, [tensors[key] for key in keys])
-            found.update(zip(keys, sums, strict=True))
-        return found
+            sums_by_key.update(zip(keys, sums, strict=True))
+        return sums_by_key
 
     def _sum(self, dtype: str, keys: list[Any], kept: set[Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
         if self._share.trial is not None:
@@ -271,7 +271,7 @@ def _named(kind: float) -> str:
 
 def _by_dtype(tensors: dict[Any, Any]) -> dict[str, list[Any]]:
     """Return the keys of tensors by the name of their dtype."""
-    found: dict[str, list[Any]] = {}
+    keys_by_dtype: dict[str, list[Any]] = {}
     for key, tensor in tensors.items():
-        found.setdefault(keras.backend.standardize_dtype(tensor.dtype), []).append(key)
-    return found
+        keys_by_dtype.setdefault(keras.backend.standardize_dtype(tensor.dtype), []).append(key)
+    return keys_by_dtype

@@ -172,5 +172,5 @@ class KerasLoop(TrainingLoop):
         """Leave the history alone: Keras' callback has noted these."""
 
     def _told_history(self) -> dict[str, list[Any]]:
-        found = super()._told_history()
-        return found if self.beside is None else {**found, **self.beside.found(self._epochs_told)}
+        history = super()._told_history()
+        return history if self.beside is None else {**history, **self.beside.found(self._epochs_told)}

@@ -88,10 +88,10 @@ class Metrics:
         Where it is not known what logs depend on, they are metrics' results that have a metric's name.
         """
         derived = told.derived
-        found = dict(zip(derived.names, derived.again(), strict=True))
-        unknown = told.values.keys() - found.keys() - derived.raw
+        logs = dict(zip(derived.names, derived.again(), strict=True))
+        unknown = told.values.keys() - logs.keys() - derived.raw
         results = self.results() if unknown else {}
-        return {**found, **{name: results[name] for name in unknown if name in results}}
+        return {**logs, **{name: results[name] for name in unknown if name in results}}
 
     def state(self) -> list[np.ndarray]:
         """Return a copy of their variables, which :meth:`restore` takes."""
@@ -116,12 +116,12 @@ class Metrics:
 
     def _see_variables(self) -> None:
         """Find the variables, and what they hold before the first row."""
-        found = _variables(self._model)
-        if [id(variable) for variable in found] == [id(variable) for variable in self._variables]:
+        variables = _variables(self._model)
+        if [id(variable) for variable in variables] == [id(variable) for variable in self._variables]:
             return
         counted = self.state()
         self._model.reset_metrics()
-        self._variables, self._zeros = found, [np.array(value_of(variable), np.float64) for variable in found]
+        self._variables, self._zeros = variables, [np.array(value_of(variable), np.float64) for variable in variables]
         self._from = [np.where(np.isfinite(zero), zero, 0.0) for zero in self._zeros]
         self.restore(counted)
 
@@ -150,12 +150,12 @@ class MetricSums(Metrics):
         self.give_to_first()
         renewed = self.renewed(told)
         others = sorted(told.values.keys() - renewed.keys())
-        found = {**told.values, **renewed}
+        logs = {**told.values, **renewed}
         if others:
             mine = [np.asarray(state.as_array(told.values[name]), np.float64) for name in others]
             means = self._replicas.sum(self._channel(tuple(others), mine), mine, self._share.weight)
-            found.update((name, np.array(mean)[()]) for name, mean in zip(others, means, strict=True))
-        return found
+            logs.update((name, np.array(mean)[()]) for name, mean in zip(others, means, strict=True))
+        return logs
 
     def give_to_first(self) -> None:
         """Let the first worker have what all have counted of the epoch, and the others nothing."""
@@ -220,8 +220,8 @@ class MetricSums(Metrics):
 
 
 def _variables(model: Any) -> list[Any]:
-    found: dict[int, Any] = {}
+    variables_by_id: dict[int, Any] = {}
     for metric in model.metrics:
         for variable in metric.variables:
-            found[id(variable)] = variable
-    return list(found.values())
+            variables_by_id[id(variable)] = variable
+    return list(variables_by_id.values())

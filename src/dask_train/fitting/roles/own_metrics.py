@@ -92,18 +92,18 @@ def check_sums_in_steps(
 
 def _all_metrics(model: Any) -> list[Any]:
     """Return all metrics of a model, and what they are made of."""
-    found, waiting = [], list(model.metrics)
+    metrics, waiting = [], list(model.metrics)
     while waiting:
         metric = waiting.pop()
-        found.append(metric)
+        metrics.append(metric)
         waiting.extend(inner_metrics(metric))
-    return found
+    return metrics
 
 
 def _compiled_with(model: Any) -> list[Any]:
     """Return the metrics that ``compile`` was given, which are among the model's own after the first step only."""
-    found = keras.tree.flatten(list(metrics_passed(model).values()))
-    return [metric for metric in found if isinstance(metric, keras.metrics.Metric)]
+    metrics = keras.tree.flatten(list(metrics_passed(model).values()))
+    return [metric for metric in metrics if isinstance(metric, keras.metrics.Metric)]
 
 
 def _is_own(metric: Any) -> bool:

@@ -255,8 +255,12 @@ class ParameterServer(Answering):
             line.put(place, [value_of(self._variables[place])])
 
     def _give_statistics(self, line: Channel) -> None:
-        told = list(self._statistics.values())
-        means = [np.mean(arrays, axis=0) for arrays in zip(*told, strict=True)] if told else self._first_statistics
+        statistics = list(self._statistics.values())
+        means = (
+            [np.mean(arrays, axis=0) for arrays in zip(*statistics, strict=True)]
+            if statistics
+            else self._first_statistics
+        )
         line.put(self._after_slots, means)
 
     def _take(self, line: Channel, places: Sequence[int]) -> None:

@@ -90,8 +90,8 @@ class Pushing:
         ]
         tensors = [tensor for each in parts for tensor in each]
         current = [keras.ops.convert_to_tensor(variable) for variable in variables]
-        told = partial(self._on_host, number, places, [len(each) for each in parts])
-        self._backend.exchanged(told, [*tensors, *current], variables)
+        host_function = partial(self._on_host, number, places, [len(each) for each in parts])
+        self._backend.exchanged(host_function, [*tensors, *current], variables)
 
     def _on_host(
         self, number: int, places: Sequence[int], num_parts: Sequence[int], arrays: list[np.ndarray]

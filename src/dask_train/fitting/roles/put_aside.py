@@ -25,14 +25,14 @@ def put_aside(model: Any) -> Iterator[bool]:
         Whether there are any. Then steps are to be compiled anew.
     """
     with ExitStack() as undone:
-        for layer in (found := [layer for layer in flatten_layers(model) if _is_aside(layer)]):
+        for layer in (layers := [layer for layer in flatten_layers(model) if _is_aside(layer)]):
             for name in _RATES:  # recurrent layers draw masks for their cells
                 if vars(layer).get(name):
                     undone.callback(vars(layer).__setitem__, name, vars(layer)[name])
                     vars(layer)[name] = 0.0
             vars(layer)["call"] = _outside_training(layer.call)
             undone.callback(vars(layer).pop, "call")
-        yield bool(found)
+        yield bool(layers)
 
 
 _RATES = ("dropout", "recurrent_dropout")

@@ -60,8 +60,8 @@ class _Reducing:
         reduction: str | None = "sum_over_batch_size",
         dtype: Any = None,
     ) -> Any:
-        given = _unshared(sample_weight, dtype) if mask is not None else sample_weight
-        loss = self._original(values, sample_weight=given, mask=mask, reduction=reduction, dtype=dtype)
+        weight = _unshared(sample_weight, dtype) if mask is not None else sample_weight
+        loss = self._original(values, sample_weight=weight, mask=mask, reduction=reduction, dtype=dtype)
         if sample_weight is None and mask is None and len(getattr(values, "shape", ())) == 0:
             return loss  # the user's own function has reduced it
         if reduction in (None, "none") and self._backend.graphs_tell_more and not is_aside():

@@ -42,24 +42,24 @@ class RowLengths:
         ValueError
             They have not; on all workers.
         """
-        given = [tensor for tensor in tensors if tensor is not None]
-        if self._may_differ(given):
-            self._backend.on_host(self._check, [_sizes(given)])
+        present_tensors = [tensor for tensor in tensors if tensor is not None]
+        if self._may_differ(present_tensors):
+            self._backend.on_host(self._check, [_sizes(present_tensors)])
 
     def padded(self, tensors: Sequence[Any]) -> list[Any]:
         """Return tensors whose rows are padded with zeros to the size of the largest ones of all workers."""
         if not self._may_differ(tensors):
             return list(tensors)
         (largest,) = self._backend.on_host(self._largest, [_sizes(tensors)])
-        found, place = [], 0
+        padded_tensors, place = [], 0
         for tensor in tensors:
             own = keras.ops.shape(tensor)[1:]
             wanted = [largest[place + number] for number in range(len(own))]
             place += len(own)
             widths = [(0, _number(size) - here) for size, here in zip(wanted, own, strict=True)]
             grown = keras.ops.pad(keras.ops.cast(tensor, "int32") if _is_mask(tensor) else tensor, [(0, 0), *widths])
-            found.append(keras.ops.cast(grown, "bool") if _is_mask(tensor) else grown)
-        return found
+            padded_tensors.append(keras.ops.cast(grown, "bool") if _is_mask(tensor) else grown)
+        return padded_tensors
 
     def _may_differ(self, tensors: Sequence[Any]) -> bool:
         if is_aside():
@@ -97,8 +97,8 @@ def texts_of_one_length(lengths: RowLengths) -> Iterator[None]:
 
     @wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = original(self, *args, **kwargs)
-        return lengths.padded([found])[0] if keras.ops.is_tensor(found) else found
+        output = original(self, *args, **kwargs)
+        return lengths.padded([output])[0] if keras.ops.is_tensor(output) else output
 
     keras.layers.TextVectorization.call = call
     try:

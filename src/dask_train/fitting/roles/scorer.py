@@ -56,10 +56,10 @@ def score(task: FitTask, session: Session) -> None:
             logs = model.evaluate(backend.counted(validation.num_batches), return_dict=True, verbose=0)
             if session.should_stop():
                 return
-            found = {f"val_{name}": float(value) for name, value in logs.items()}
-            _check_names(task, found)
-            session.report(**which, **found)
-            source.scored(found)
+            scores = {f"val_{name}": float(value) for name, value in logs.items()}
+            _check_names(task, scores)
+            session.report(**which, **scores)
+            source.scored(scores)
     except (EOFError, OSError):
         if not _stops_soon(session):
             raise
@@ -120,17 +120,17 @@ class _NowAndThen:
             self._function()
 
 
-def _check_names(task: FitTask, found: dict[str, float]) -> None:
-    missing = sorted(name for name in task.stop_names if name.startswith("val_") and name not in found)
+def _check_names(task: FitTask, scores: dict[str, float]) -> None:
+    missing = sorted(name for name in task.stop_names if name.startswith("val_") and name not in scores)
     if missing:
         raise ValueError(
-            f"stop looks at {', '.join(missing)}, and the scorer has found {', '.join(found)}. Name one of these."
+            f"stop looks at {', '.join(missing)}, and the scorer has found {', '.join(scores)}. Name one of these."
         )
     best = None if task.checkpoint is None else task.checkpoint.best
-    if best is not None and best.startswith("val_") and best not in found:
+    if best is not None and best.startswith("val_") and best not in scores:
         raise ValueError(
-            f"The best checkpoint is to be known by {best!r}, and the scorer has found {', '.join(found)}. Name one of "
-            "these in dt.Checkpoint(best=...)."
+            f"The best checkpoint is to be known by {best!r}, and the scorer has found {', '.join(scores)}. Name one "
+            "of these in dt.Checkpoint(best=...)."
         )
 
 
@@ -139,7 +139,7 @@ def _unless_stopped(
     model: Any,
     validation: Validation,
     moved: Callable[[], None],
-    told: Told,
+    step_logs: Told,
     *,
     ends: bool,  # noqa: ARG001
 ) -> Any:
@@ -147,7 +147,7 @@ def _unless_stopped(
     validation.took()
     moved()
     model.stop_evaluating = session.should_stop()
-    return told.values
+    return step_logs.values
 
 
 def _stops_soon(session: Session) -> bool:

@@ -63,13 +63,13 @@ def open_callbacks(sent: bytes) -> tuple[list[Any], Variables]:
 
 def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
     """Pickle what each callback holds now; empty if that can't be. The last one is that of variables."""
-    found, used = [], set[str]()
+    states, used = [], set[str]()
     for callback in callbacks:
         try:
-            found.append(variables.dumps(_state(callback), used))
+            states.append(variables.dumps(_state(callback), used))
         except Exception:
-            found.append(b"")
-    return [*found, pickle.dumps(variables.states(used))]
+            states.append(b"")
+    return [*states, pickle.dumps(variables.states(used))]
 
 
 def held_by(callbacks: Sequence[Any], variables: Variables) -> list[CallbackState]:

@@ -139,11 +139,13 @@ class ServerLoop(KerasLoop):
             super()._save()
 
     def _in_parts(self, kept: FitCheckpoint) -> FitCheckpoint:
-        found = super()._in_parts(kept)
-        if SERVERS in found.shared:
-            return found
+        checkpoint = super()._in_parts(kept)
+        if SERVERS in checkpoint.shared:
+            return checkpoint
         servers = {"steps": kept.steps_by_rank, "progress": kept.progress, "counted": kept.counted}
-        return replace(found, shared={**found.shared, SERVERS: servers}, steps_by_rank={}, progress=[], counted={})
+        return replace(
+            checkpoint, shared={**checkpoint.shared, SERVERS: servers}, steps_by_rank={}, progress=[], counted={}
+        )
 
     def _after(self, steps: int) -> Position:
         """Return where a worker is that has taken that many steps since training was begun."""
@@ -152,8 +154,8 @@ class ServerLoop(KerasLoop):
 
     def _taken_by_all(self) -> dict[int, list[BatchRange]]:
         """Return what each worker has taken since this run, or its attempt, began, by the servers' last answer."""
-        found, begun = {}, self._place_of(Position(self._task.initial_epoch))
+        taken_by_rank, begun = {}, self._place_of(Position(self._task.initial_epoch))
         for rank, steps in self.held["steps"].items():
             before = sum(each.done for _, _, by_rank in self._read for each in by_rank.get(rank, ()))
-            found[rank] = self._epochs.taken(begun + before, begun + steps, self._task)
-        return found
+            taken_by_rank[rank] = self._epochs.taken(begun + before, begun + steps, self._task)
+        return taken_by_rank

@@ -74,12 +74,12 @@ class Servers:
 
         With them come this worker's steps, and what was passed to :meth:`remember`.
         """
-        told = self._ask("begin", rank=rank)
-        ready, self._newest = all(each["ready"] for each in told), told[0]["version"]
+        answers = self._ask("begin", rank=rank)
+        ready, self._newest = all(each["ready"] for each in answers), answers[0]["version"]
         if ready:
             self._take(range(len(self.shards)), "weights")
             self.take_others()
-        return ready, min(each["steps"] for each in told), told[0]["remembered"]
+        return ready, min(each["steps"] for each in answers), answers[0]["remembered"]
 
     def bring(self, progress: Sequence[Progress], counted: dict[int, list[np.ndarray]]) -> None:
         """Give them this model's weights, optimizer state and moving averages, to begin with.
@@ -95,7 +95,7 @@ class Servers:
             line.put(0, map(value_of, columns))
         self._ask_each("bring", [{"progress": each} for each in progress], counted=counted)
 
-    def apply(self, places: Sequence[int], gradients: Sequence[Gradient], **told: Any) -> list[np.ndarray]:
+    def apply(self, places: Sequence[int], gradients: Sequence[Gradient], **arguments: Any) -> list[np.ndarray]:
         """Let an optimizer apply gradients of some trainable variables; one copy, to where the servers read them.
 
         Parameters
@@ -104,7 +104,7 @@ class Servers:
             Of the variables, in ``model.trainable_variables``.
         gradients
             Theirs: an array each; or, of an embedding, indices of rows and values for them, which go with the message.
-        **told
+        **arguments
             ``rank``, ``steps`` with this one, ``index`` of this call in the step, ``optimizer`` by number, and the
             ``scale`` of the loss.
 
@@ -123,7 +123,7 @@ class Servers:
                 slices[line][number] = gradient
             numbers[line].append(number)
         each = [{"places": tuple(some), "slices": sparse} for some, sparse in zip(numbers, slices, strict=True)]
-        self._ask_each("apply", each, **told)
+        self._ask_each("apply", each, **arguments)
         return [self.given(place) for place in places]
 
     def given(self, place: int) -> np.ndarray:
@@ -131,13 +131,13 @@ class Servers:
         line, number = self._place_on_line[place]
         return self._lines[line].into[number]
 
-    def step(self, *, statistics: bool, **told: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
+    def step(self, *, statistics: bool, **arguments: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
         """Report a step; return the current weights, valid until servers are asked again, and the answer."""
         if statistics:
             first = len(self.shards[0].weights) + len(self.shards[0].slots)
             self._lines[0].put(first, map(value_of, self._columns[0][first:]))
         answers = self._ask_each(
-            "step", [{"statistics": statistics and not n} for n in range(len(self._lines))], **told
+            "step", [{"statistics": statistics and not n} for n in range(len(self._lines))], **arguments
         )
         self._newest = answers[0]["version"]
         return [self.given(place) for place in range(len(self._place_on_line))], answers[0]
@@ -147,12 +147,12 @@ class Servers:
 
         Wait up to ``wait_s`` seconds until the answer has another number of ``steps`` than ``seen``.
         """
-        told = self._ask("weights", seen=seen, wait_s=wait_s)
-        self._newest = told[0]["version"]
+        answers = self._ask("weights", seen=seen, wait_s=wait_s)
+        self._newest = answers[0]["version"]
         self._take(range(len(self.shards)), "weights")
         self._take([0], "statistics")
         self.take_others()
-        answer: dict[str, Any] = told[0]
+        answer: dict[str, Any] = answers[0]
         return answer
 
     def remember(self, value: Any) -> None:
@@ -176,9 +176,9 @@ class Servers:
         """Let this model take over what :func:`others_of` tells, where the first worker has set it since."""
         if self._version == self._newest:
             return False
-        (told,) = ask(self._lines[:1], [("others", {})], self._patience_s)
-        self._version = told["version"]
-        for variable, value in zip(self._others, told["values"], strict=True):
+        (answer,) = ask(self._lines[:1], [("others", {})], self._patience_s)
+        self._version = answer["version"]
+        for variable, value in zip(self._others, answer["values"], strict=True):
             variable.assign(keras.ops.cast(value, variable.dtype))
         return True
 
@@ -190,14 +190,14 @@ class Servers:
         dict
             ``steps`` by worker, ``progress`` of each server, ``counted``.
         """
-        told = self._ask("everything")
+        answers = self._ask("everything")
         servers = range(len(self.shards))
         for part in ("weights", "slots"):
             self._take(servers, part)
         self._take([0], "statistics")
-        progress = [each["progress"] for each in told]
+        progress = [each["progress"] for each in answers]
         steps = {rank: min(each.get(rank, (0, 0))[0] for each in progress) for rank in progress[0]}
-        return {"steps": steps, "progress": progress, "counted": told[0]["counted"]}
+        return {"steps": steps, "progress": progress, "counted": answers[0]["counted"]}
 
     def end(self, rank: int, *, stop: bool = False) -> None:
         """Report that this worker has gone through all of its batches; ``stop`` that the others are to end, too."""
@@ -209,20 +209,20 @@ class Servers:
         Wait up to ``wait_s`` seconds until others than ``known`` have ended.
         """
         with self._spent.on(OTHERS):
-            (told,) = ask(self._lines[:1], [("ended", {"known": known, "wait_s": wait_s})], self._patience_s)
-        return told["ended"], told["steps"]
+            (answer,) = ask(self._lines[:1], [("ended", {"known": known, "wait_s": wait_s})], self._patience_s)
+        return answer["ended"], answer["steps"]
 
     def close(self) -> None:
         """Hang up."""
         for line in self._lines:
             line.close()
 
-    def _ask(self, order: str, **told: Any) -> list[Any]:
-        return self._ask_each(order, [{}] * len(self._lines), **told)
+    def _ask(self, order: str, **arguments: Any) -> list[Any]:
+        return self._ask_each(order, [{}] * len(self._lines), **arguments)
 
-    def _ask_each(self, order: str, each: Sequence[dict[str, Any]], **told: Any) -> list[Any]:
+    def _ask_each(self, order: str, each: Sequence[dict[str, Any]], **arguments: Any) -> list[Any]:
         with self._spent.on(OTHERS):
-            return ask(self._lines, [(order, {**told, **one}) for one in each], self._patience_s)
+            return ask(self._lines, [(order, {**arguments, **one}) for one in each], self._patience_s)
 
     def _take(self, servers: Sequence[int], part: str) -> None:
         """Assign what has come: these servers' weights, slots, or statistics."""

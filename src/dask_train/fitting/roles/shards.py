@@ -69,26 +69,26 @@ def check_sharing(optimizer: Any) -> None:
     ValueError
         It can't.
     """
-    told = f"Optimizer {optimizer.name!r} of class {type(optimizer).__name__}"
+    description = f"Optimizer {optimizer.name!r} of class {type(optimizer).__name__}"
     if hasattr(optimizer, "inner_optimizer"):
         raise ValueError(
-            f"{told} scales the loss: it needs all gradients in one place, to see whether they are finite, and several "
-            "servers share them. Use ps=1, or compile with auto_scale_loss=False."
+            f"{description} scales the loss: it needs all gradients in one place, to see whether they are finite, and "
+            "several servers share them. Use ps=1, or compile with auto_scale_loss=False."
         )
     if hasattr(optimizer, "optimizers"):
-        raise ValueError(f"{told} is made of several, which can't be shared between several servers. Use ps=1.")
+        raise ValueError(f"{description} is made of several, which can't be shared between several servers. Use ps=1.")
     if optimizer.global_clipnorm is not None:
         raise ValueError(
-            f"global_clipnorm of {told[0].lower()}{told[1:]} needs all gradients in one place, and several servers "
-            "share them. Use ps=1, or clipnorm."
+            f"global_clipnorm of {description[0].lower()}{description[1:]} needs all gradients in one place, and "
+            "several servers share them. Use ps=1, or clipnorm."
         )
     owned = dict(_slots_by_place(optimizer))
     for variable in optimizer.variables:
         if id(variable) not in owned and not _is_alike_everywhere(optimizer, variable):
             raise ValueError(
-                f"{told} keeps {variable.path!r}, {tuple(variable.shape)}, for all weights together or in a way that "
-                "can't be seen, and several servers share them. Use ps=1, or keep what belongs to single weights in "
-                "lists, in the order of the variables that build() is given."
+                f"{description} keeps {variable.path!r}, {tuple(variable.shape)}, for all weights together or in a way "
+                "that can't be seen, and several servers share them. Use ps=1, or keep what belongs to single weights "
+                "in lists, in the order of the variables that build() is given."
             )
 
 
@@ -110,14 +110,14 @@ def columns_of(model: Any, shard: Shard) -> list[Any]:
 def _owned_slots(model: Any) -> dict[int, int]:
     """By id: for which trainable variable of the model an optimizer keeps a variable."""
     places = {id(variable): place for place, variable in enumerate(model.trainable_variables)}
-    found = {}
+    place_by_slot = {}
     for optimizer, _ in state.held_optimizers(model):
         check_sharing(optimizer)
         for slot, number in _slots_by_place(optimizer):
             variable = trained_variables(optimizer)[number]
             if id(variable) in places:  # else it is frozen by now, and has no gradients
-                found[slot] = places[id(variable)]
-    return found
+                place_by_slot[slot] = places[id(variable)]
+    return place_by_slot
 
 
 def _slots_by_place(optimizer: Any) -> Iterator[tuple[int, int]]:

@@ -70,20 +70,20 @@ def compare_shares(
     with kept(model, metrics, out_of_sight) as set_back, _python_draws_kept(), _share_kept(share):
         trial = _Trial(model, backend, share, set_back, few, rows)
         try:
-            found = trial.found(step)
+            verdict = trial.found(step)
             if not has_own_losses(model):  # not known before of a model that runs eagerly
                 return None
             with put_aside(model) as is_changed, draws_replaced():
-                if not found.is_mean and (is_changed or found.draws):
+                if not verdict.is_mean and (is_changed or verdict.draws):
                     step = make()
-                    found = trial.found(step)
-                if found.is_mean:
+                    verdict = trial.found(step)
+                if verdict.is_mean:
                     return None if trial.is_mean_of_other_rows(step) else OTHER_ROWS
         except Exception as error:  # such as a step that takes a fixed number of rows
             return f"a step of {rows} rows, or of a part of them, fails with {type(error).__name__}: {error}"
-    if not found.is_finite:
+    if not verdict.is_finite:
         return "numbers in its first step are not finite"
-    if found.draws:
+    if verdict.draws:
         return "it draws random numbers"
     raise StepError(
         f"Model {model.name!r} computes a loss of its own, in train_step, compute_loss or add_loss, that is neither a "
@@ -135,12 +135,12 @@ class _Trial:
     def found(self, step: Step) -> _Found:
         """Try a step."""
         room = _room(self._model)
-        found, draws = self._exchanged(step, in_parts=True)
-        if not found.is_used or found.adds_up(room):
+        exchanges, draws = self._exchanged(step, in_parts=True)
+        if not exchanges.is_used or exchanges.adds_up(room):
             return _Found(True)
         again, _ = self._exchanged(step, in_parts=False)
-        draws = draws or self._backend.draws(step) or not found.is_like(again, room)
-        return _Found(False, draws, found.is_finite)
+        draws = draws or self._backend.draws(step) or not exchanges.is_like(again, room)
+        return _Found(False, draws, exchanges.is_finite)
 
     def is_mean_of_other_rows(self, step: Step) -> bool:
         """Return whether parts add up to the whole also where rows differ more; true if that can't be tried.
@@ -151,26 +151,26 @@ class _Trial:
         """
         if _is_on_accelerator(self._model):
             return True
-        given, self._batch = self._batch, keras.tree.map_structure(_sorted, self._batch)
+        original_batch, self._batch = self._batch, keras.tree.map_structure(_sorted, self._batch)
         try:
-            found, draws = self._exchanged(step, in_parts=True)
+            exchanges, draws = self._exchanged(step, in_parts=True)
         except Exception:  # values that do not go together
             return True
         finally:
-            self._batch = given
-        return draws or not found.is_used or not found.is_whole_finite or found.adds_up(_room(self._model))
+            self._batch = original_batch
+        return draws or not exchanges.is_used or not exchanges.is_whole_finite or exchanges.adds_up(_room(self._model))
 
     def _exchanged(self, step: Step, *, in_parts: bool) -> tuple[TriedExchanges, bool]:
         """Return what steps exchange, of a batch, and of two parts of it; and whether they have drawn."""
-        found = self._share.trial = TriedExchanges()
+        exchanges = self._share.trial = TriedExchanges()
         draws, first = False, max(1, self._rows // 4)  # parts of unlike size differ more
-        found.begin_whole()
+        exchanges.begin_whole()
         draws |= self._take(step, slice(0, self._rows))
         for part in (slice(0, first), slice(first, self._rows)) if in_parts else ():
-            found.begin_part(part)
+            exchanges.begin_part(part)
             draws |= self._take(step, part)
-        found.finish()
-        return found, draws
+        exchanges.finish()
+        return exchanges, draws
 
     def _take(self, step: Step, rows: slice) -> bool:
         """Take a step of these rows; return whether it has drawn random numbers. What it did is undone."""

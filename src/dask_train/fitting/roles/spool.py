@@ -106,7 +106,7 @@ class Spool(Answering):
 
     def aligned(self, epochs: Sequence[int]) -> dict[str, list[float]]:
         """Return what was found, a list for each name of one value per epoch; NaN for those that were not validated."""
-        names = dict.fromkeys(name for found in self.scores.values() for name in found)
+        names = dict.fromkeys(name for scores in self.scores.values() for name in scores)
         return {name: [self.scores.get(epoch, {}).get(name, math.nan) for epoch in epochs] for name in names}
 
     def _on_next(self, _: Channel, *, seen: int, wait_s: float) -> tuple[int, dict[str, Any], list[Any]] | None:
@@ -160,10 +160,10 @@ class SpooledWeights:
         LaunchError
             The first worker is not reached.
         """
-        found = self._ask("next", seen=self._epoch, wait_s=wait_s)
-        if found is None:
+        answer = self._ask("next", seen=self._epoch, wait_s=wait_s)
+        if answer is None:
             return None
-        self._epoch, header, arrays = found
+        self._epoch, header, arrays = answer
         restore_parts(self._model, header, arrays)
         return {"epoch": self._epoch}
 
@@ -180,12 +180,12 @@ class SpooledWeights:
         if self._line is not None:
             self._line.close()
 
-    def _ask(self, order: str, **told: Any) -> Any:
+    def _ask(self, order: str, **arguments: Any) -> Any:
         """Return what the first worker answers; None if the run is to stop."""
         while self._line is not None or self._dial():
             assert self._line is not None
             try:
-                (answer,) = ask([self._line], [(order, told)], self._task.patience_s, "Worker 0")
+                (answer,) = ask([self._line], [(order, arguments)], self._task.patience_s, "Worker 0")
                 return answer
             except (EOFError, OSError):  # it has ended, which the run will tell; or only the connection has
                 self.close()

@@ -132,10 +132,10 @@ class Steps:
             weights.set_statistics(statistics, only_of_keras=rank.share.has_gathered)
 
         rank.share.set_back = set_back  # also for code that looks at them within the step
-        told = self._stepped(self._feed.some_row())
+        step_logs = self._stepped(self._feed.some_row())
         rank.share.set_back = None
         set_back()
-        return told
+        return step_logs
 
     def _stepped(self, columns: Sequence[Any]) -> Told:
         batch = self._packed(columns)

@@ -191,9 +191,9 @@ class SynchronousWorker(Worker):
 
     def _cut_short(self) -> None:
         """End the epoch here, after what was not to be its last step."""
-        told, self._ungathered = self._ungathered, None
-        if told is not None:
-            told.values.update(self.metrics.gather(told))  # Keras has these logs in hand
+        step_logs, self._ungathered = self._ungathered, None
+        if step_logs is not None:
+            step_logs.values.update(self.metrics.gather(step_logs))  # Keras has these logs in hand
         if self.position.batch:
             self._average_statistics()
 
@@ -205,8 +205,8 @@ class SynchronousWorker(Worker):
         """See :meth:`Worker.outcome`."""
         if self.loop.beside is not None:
             self.loop.beside.finish()
-        found = self.loop.outcome(dict)
-        outcome = None if found is None else self.handed_over(found)
+        loop_outcome = self.loop.outcome(dict)
+        outcome = None if loop_outcome is None else self.handed_over(loop_outcome)
         if self.moment.replaceable is not None:
             self.moment.replaceable.confirm()  # one that is lost before needs the others
         return outcome

@@ -65,13 +65,13 @@ class TriedExchanges:
 
     def sum(self, arrays: Sequence[np.ndarray], weight: float) -> list[np.ndarray]:
         """Return the sum over all workers of arrays that count ``weight`` times."""
-        found = self._exchanged("sum", [_weighted(array, weight) for array in arrays])
-        return [one.astype(array.dtype) for one, array in zip(found, arrays, strict=True)]
+        sums = self._exchanged("sum", [_weighted(array, weight) for array in arrays])
+        return [one.astype(array.dtype) for one, array in zip(sums, arrays, strict=True)]
 
     def gather(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], slice]:
         """Return the rows of all workers, and which of them are those of this step."""
-        found = self._exchanged("gather", [np.array(array) for array in arrays])
-        return [np.array(one) for one in found], slice(0, len(arrays[0])) if self._is_whole else self._rows
+        gathered_arrays = self._exchanged("gather", [np.array(array) for array in arrays])
+        return [np.array(one) for one in gathered_arrays], slice(0, len(arrays[0])) if self._is_whole else self._rows
 
     def gradients(self, arrays: Sequence[np.ndarray], weight: float) -> None:
         """Note gradients that optimizers are to be given, which count ``weight`` times."""

@@ -122,8 +122,8 @@ class Variables:
     @classmethod
     def opened(cls, found: list[Variable], callbacks: Any = ()) -> Variables:
         """Collect variables that came with callbacks in one pickle, and those of modules that callbacks use here."""
-        found = [*found, *_Search(of_modules=True).of(callbacks)]
-        return cls({each.key: each for each in found}, {each.key: each.content for each in found})
+        variables = [*found, *_Search(of_modules=True).of(callbacks)]
+        return cls({each.key: each for each in variables}, {each.key: each.content for each in variables})
 
     @property
     def sent(self) -> list[Variable]:
@@ -156,14 +156,14 @@ class Variables:
 
     def states(self, used: Set[str] = frozenset()) -> dict[str, bytes]:
         """Return what the changed ones hold, and those that values use, pickled; empty for what can't come back."""
-        waiting, found = [*self.changed, *sorted(used)], {}
+        waiting, states = [*self.changed, *sorted(used)], {}
         while waiting:
             key = waiting.pop(0)
-            if key not in found:
+            if key not in states:
                 more: set[str] = set()
-                found[key] = self._state(self.known[key], more)
+                states[key] = self._state(self.known[key], more)
                 waiting += sorted(more)
-        return found
+        return states
 
     def _state(self, variable: Variable, used: set[str]) -> bytes:
         if not variable.comes_back:
@@ -287,8 +287,8 @@ class _Search:
         self._wait(vars(function), function.__name__, in_module=in_module)
 
     def _wait(self, values: Mapping[str, Any], owner: str, *, in_module: bool = False, but: Any = ()) -> None:
-        found = list(values.items())
-        self._waiting += [(one, f"{owner}.{name}", in_module) for name, one in found if name not in but]
+        items = list(values.items())
+        self._waiting += [(one, f"{owner}.{name}", in_module) for name, one in items if name not in but]
 
     def _is_of_the_user(self, cls: Any) -> bool:
         """Whether it is a class of the user's whose objects pickle by their attributes, and no framework's parts."""

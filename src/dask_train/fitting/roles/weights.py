@@ -144,19 +144,19 @@ class Weights(WatchedWeights):
         Of another backend there may be more, which are left out, or none of torch's random numbers, which continue as
         they are then.
         """
-        given = 0
+        end = 0
         for some in self._own_by_dtype():
-            given += len(some)
-            if given <= len(values):
-                assign(some, values[given - len(some) : given])
+            end += len(some)
+            if end <= len(values):
+                assign(some, values[end - len(some) : end])
 
     def passing_variables(self) -> list[Any]:
         """Return what a call of the model may change, besides :meth:`own`: counts, statistics of all workers' rows."""
         own = {id(variable) for variable in self.own_variables()}
         of_layers = [one for layer in flatten_layers(self._model) for one in own_non_trainable(layer)]
         unknown = [one for one in unknown_variables(self._model) if not one.trainable]
-        found = {id(one): one for one in (*of_layers, *torch_buffers(self._model), *unknown)}
-        return [variable for key, variable in found.items() if key not in own]
+        variables_by_id = {id(one): one for one in (*of_layers, *torch_buffers(self._model), *unknown)}
+        return [variable for key, variable in variables_by_id.items() if key not in own]
 
     def fixed_variables(self) -> list[Any]:
         """Return the weights that nothing but an optimizer or a callback is to set."""
@@ -205,13 +205,13 @@ def check_on_cpu(model: Any) -> None:
 def statistics_of(model: Any) -> list[Any]:
     """Return numbers that layers update by themselves, unlike weights that are merely frozen."""
     seeds = {id(variable) for variable in state.seed_states(model)}
-    found: dict[int, Any] = {}
+    variables_by_id: dict[int, Any] = {}
     for layer in flatten_layers(model):
         for variable in own_non_trainable(layer):
             if id(variable) not in seeds and "float" in str(variable.dtype):
-                found[id(variable)] = variable
+                variables_by_id[id(variable)] = variable
     weights = {id(variable) for variable in model.weights}
-    own = [variable for number, variable in found.items() if number in weights]
+    own = [variable for number, variable in variables_by_id.items() if number in weights]
     return [*own, *averaged_buffers(model)]
 
 
@@ -237,10 +237,10 @@ def scale_of(optimizer: Any) -> float | None:
 
 
 def _by_dtype(variables: Sequence[Any]) -> dict[np.dtype, list[Any]]:
-    found: dict[np.dtype, list[Any]] = {}
+    variables_by_dtype: dict[np.dtype, list[Any]] = {}
     for variable in variables:
-        found.setdefault(_summed_in(variable), []).append(variable)
-    return found
+        variables_by_dtype.setdefault(_summed_in(variable), []).append(variable)
+    return variables_by_dtype
 
 
 def _summed_in(variable: Any) -> np.dtype:

@@ -227,8 +227,8 @@ class Worker(ABC):
         validation = Validation(self.task, self.validation_data(), self.epochs.steps_per_execution)
         self._warnings.append(validation.warning)
 
-        def after(told: Told, *, ends: bool) -> Any:
-            return self.validated(told, ends=ends, last=validation.took())
+        def after(step_logs: Told, *, ends: bool) -> Any:
+            return self.validated(step_logs, ends=ends, last=validation.took())
 
         self.model.test_function = self.function_of(validation.feed, self.model.test_step, after)
         return self.backend.counted(validation.num_batches)
@@ -264,9 +264,9 @@ class Worker(ABC):
         """Return what callbacks hold, pickled when they have run since it was asked for last."""
         num_times = 0 if self._aside is None else self._aside.num_times
         if self._held is None or self._held[0] != num_times:
-            found = held_by(self.callbacks, self.variables)
-            self._held = num_times, [list(held) for held in found]
-            if unknown := [held.name for held in found if not held.state]:
+            states = held_by(self.callbacks, self.variables)
+            self._held = num_times, [list(held) for held in states]
+            if unknown := [held.name for held in states if not held.state]:
                 self.loop.mirror_no_more(f"what callback {unknown[0]} holds can't be pickled.")
         return self._held[1]
 
