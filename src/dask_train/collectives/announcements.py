@@ -120,7 +120,7 @@ class Announcements:
         )
 
     def _check(self, call: CollectiveCall, pages: memoryview) -> list[memoryview]:
-        found = []
+        payloads = []
         for rank in range(self._group.size):
             page = pages[self._places[rank]]
             digest, size, shown, left = _HEAD.unpack_from(page)
@@ -132,5 +132,5 @@ class Announcements:
                     f"{self._names[self._group.rank]} calls {call.text}, and {self._names[rank]} calls {theirs}. All "
                     "training roles make the same calls in the same order, with arrays of the same dtypes and shapes."
                 )
-            found.append(page[_PAYLOAD : _PAYLOAD + size])
-        return found
+            payloads.append(page[_PAYLOAD : _PAYLOAD + size])
+        return payloads

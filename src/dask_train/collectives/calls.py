@@ -80,9 +80,9 @@ class Calls:
         """Return all, for a newcomer."""
         return [(call.text, call.results) for call in self._made]
 
-    def go_through(self, told: Sequence[Answer]) -> None:
+    def go_through(self, answers: Sequence[Answer]) -> None:
         """Answer the next calls with these results."""
-        self._to_answer = list(told)
+        self._to_answer = list(answers)
 
     def answer(self, text: str) -> list[np.ndarray]:
         """Return what the next call came to.

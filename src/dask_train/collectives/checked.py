@@ -67,50 +67,50 @@ class CheckedCollectives:
             Another rank did not come in time.
         """
         call = _call(f"all_reduce(op={reduction.op!r})", tuple((array.dtype.str, array.shape) for array in arrays))
-        given = [np.ascontiguousarray(reduction.before(array)) for array in arrays]
+        inputs = [np.ascontiguousarray(reduction.before(array)) for array in arrays]
         with self._alone():
-            found = self._small_sum(call, given, reduction) if _fits(given) else self._sum(call, given, reduction)
+            totals = self._small_sum(call, inputs, reduction) if _fits(inputs) else self._sum(call, inputs, reduction)
         return [
             reduction.after(total.reshape(array.shape), array.dtype, self._group.size)
-            for total, array in zip(found, arrays, strict=True)
+            for total, array in zip(totals, arrays, strict=True)
         ]
 
-    def _small_sum(self, call: CollectiveCall, given: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
+    def _small_sum(self, call: CollectiveCall, arrays: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
         """Every rank combines all ranks' arrays for itself, in their order."""
-        pages = self._announcements.exchange(call, _padded(given))
-        columns = zip(*(_arrays_in(page, given) for page in pages), strict=True)
+        pages = self._announcements.exchange(call, _padded(arrays))
+        columns = zip(*(_arrays_in(page, arrays) for page in pages), strict=True)
         # The first is copied: it lies in memory that is written to again.
         return [functools.reduce(reduction.combine, each[1:], each[0].copy()) for each in columns]
 
-    def _sum(self, call: CollectiveCall, given: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
+    def _sum(self, call: CollectiveCall, arrays: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
         self._announcements.exchange(call)
-        found: dict[int, np.ndarray] = {}
-        numbers = range(len(given))
-        for dtype in sorted({array.dtype.str for array in given}):
-            its = [number for number in numbers if given[number].dtype.str == dtype]
-            channel = self._channel(tuple(given[number].shape for number in its), dtype)
-            totals = self._group.combine(channel, [given[number] for number in its], reduction.combine)
-            found.update(zip(its, (total.copy() for total in totals), strict=True))
-        return [found[number] for number in numbers]
+        by_number: dict[int, np.ndarray] = {}
+        numbers = range(len(arrays))
+        for dtype in sorted({array.dtype.str for array in arrays}):
+            its = [number for number in numbers if arrays[number].dtype.str == dtype]
+            channel = self._channel(tuple(arrays[number].shape for number in its), dtype)
+            totals = self._group.combine(channel, [arrays[number] for number in its], reduction.combine)
+            by_number.update(zip(its, (total.copy() for total in totals), strict=True))
+        return [by_number[number] for number in numbers]
 
     def broadcast(self, arrays: Sequence[np.ndarray], root: int) -> list[np.ndarray]:
         """Return the arrays of one rank; errors as of :meth:`all_reduce`."""
         if not 0 <= root < self._group.size:
             raise ValueError(f"root is {root}; the ranks are 0 to {self._group.size - 1}.")
         call = _call(f"broadcast(root={root})", tuple((array.dtype.str, array.shape) for array in arrays))
-        given = [np.ascontiguousarray(array) for array in arrays]
+        contiguous = [np.ascontiguousarray(array) for array in arrays]
         is_root = self._group.rank == root
         with self._alone():
-            if _fits(given):
-                page = self._announcements.exchange(call, _padded(given) if is_root else ())[root]
-                found = [array.copy() for array in _arrays_in(page, given)]
+            if _fits(contiguous):
+                page = self._announcements.exchange(call, _padded(contiguous) if is_root else ())[root]
+                received = [array.copy() for array in _arrays_in(page, contiguous)]
             else:
                 self._announcements.exchange(call)
-                flat = [_bytes_of(array) for array in given]
+                flat = [_bytes_of(array) for array in contiguous]
                 channel = self._channel(tuple(each.shape for each in flat), "|u1")
                 totals = self._group.broadcast(channel, flat, root)
-                found = [total.copy().view(array.dtype) for total, array in zip(totals, given, strict=True)]
-        return [each.reshape(array.shape) for each, array in zip(found, arrays, strict=True)]
+                received = [total.copy().view(array.dtype) for total, array in zip(totals, contiguous, strict=True)]
+        return [each.reshape(array.shape) for each, array in zip(received, arrays, strict=True)]
 
     def all_gather(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the rows of all ranks, of each array, in the order of the ranks; errors as of :meth:`all_reduce`."""
@@ -125,8 +125,8 @@ class CheckedCollectives:
             of_each = [_arrays_in(page, parts[:1])[0].copy() for page in pages]
             templates = [_templates(parts, its) for its in of_each]
             if all(map(_fits, templates)):
-                found = [_arrays_in(page, its)[1:] for page, its in zip(pages, templates, strict=True)]
-                return [np.concatenate(rows) for rows in zip(*found, strict=True)]
+                by_rank = [_arrays_in(page, its)[1:] for page, its in zip(pages, templates, strict=True)]
+                return [np.concatenate(rows) for rows in zip(*by_rank, strict=True)]
             return self._gather(parts[1:], [its[1:] for its in templates])
 
     def _gather(self, mine: list[np.ndarray], templates: list[list[np.ndarray]]) -> list[np.ndarray]:
@@ -139,8 +139,8 @@ class CheckedCollectives:
         padded = np.concatenate(_padded(mine))
         self._group.exchange(channel, padded, places)
         whole = channel.total.data
-        found = [_arrays_in(whole[at], its) for at, its in zip(places, templates, strict=True)]
-        return [np.concatenate(rows) for rows in zip(*found, strict=True)]
+        by_rank = [_arrays_in(whole[at], its) for at, its in zip(places, templates, strict=True)]
+        return [np.concatenate(rows) for rows in zip(*by_rank, strict=True)]
 
     def barrier(self) -> None:
         """Wait until all ranks have come here; errors as of :meth:`all_reduce`."""
@@ -184,8 +184,8 @@ class CheckedCollectives:
 
 @functools.lru_cache(maxsize=256)
 def _call(name: str, arrays: tuple[tuple[str, tuple[int | str, ...]], ...]) -> CollectiveCall:
-    told = (f"{np.dtype(dtype)} ({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for dtype, shape in arrays)
-    return CollectiveCall(f"{name} of {', '.join(told)}" if arrays else name)
+    texts = (f"{np.dtype(dtype)} ({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for dtype, shape in arrays)
+    return CollectiveCall(f"{name} of {', '.join(texts)}" if arrays else name)
 
 
 def _room(array: np.ndarray) -> int:
@@ -211,13 +211,13 @@ def _padded(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def _arrays_in(page: memoryview, templates: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the arrays of which :func:`_padded` made this page, of the shapes of others; no copies."""
-    found, start = [], 0
+    arrays, start = [], 0
     for each in templates:
         size = math.prod(each.shape) if each.dtype.itemsize else 0
         array = np.frombuffer(page, each.dtype, size, start) if size else np.empty(0, each.dtype)
-        found.append(array.reshape(each.shape))
+        arrays.append(array.reshape(each.shape))
         start += _room(each)
-    return found
+    return arrays
 
 
 def _templates(parts: Sequence[np.ndarray], counts: np.ndarray) -> list[np.ndarray]:

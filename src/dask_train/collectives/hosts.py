@@ -29,10 +29,10 @@ class Hosts:
     @cached_property
     def groups(self) -> list[list[int]]:
         """The ranks of each host, lowest first; hosts in the order of their first ranks."""
-        found: dict[str, list[int]] = {}
+        ranks_by_host: dict[str, list[int]] = {}
         for rank, address in enumerate(self.addresses):
-            found.setdefault(address.rpartition(":")[0], []).append(rank)
-        return list(found.values())
+            ranks_by_host.setdefault(address.rpartition(":")[0], []).append(rank)
+        return list(ranks_by_host.values())
 
     @property
     def leaders(self) -> list[int]:

@@ -27,18 +27,18 @@ class Taken:
 
     def given_back(self, results: Sequence[np.ndarray]) -> Any:
         """Results as the caller has passed the arrays: one, or a list or tuple, of the same kinds."""
-        found = [back(result) for back, result in zip(self._back, results, strict=True)]
-        return found[0] if self._shape is None else self._shape(found)
+        converted = [back(result) for back, result in zip(self._back, results, strict=True)]
+        return converted[0] if self._shape is None else self._shape(converted)
 
 
-def taken(call: str, given: Any) -> Taken:
+def taken(call: str, value: Any) -> Taken:
     """Take an array, a tensor, a number, or a list or tuple of them.
 
     Parameters
     ----------
     call
         What errors say that it was passed to.
-    given
+    value
         As the caller has passed it.
 
     Raises
@@ -46,17 +46,17 @@ def taken(call: str, given: Any) -> Taken:
     TypeError
         It is something else, or has a dtype that holds Python objects.
     """
-    several = type(given) in (list, tuple)
-    pairs = [_one(call, each) for each in (given if several else [given])]
+    several = type(value) in (list, tuple)
+    pairs = [_one(call, each) for each in (value if several else [value])]
     return Taken(
         arrays=[array for array, _ in pairs],
         _back=[back for _, back in pairs],
-        _shape=type(given) if several else None,
+        _shape=type(value) if several else None,
     )
 
 
-def _one(call: str, given: Any) -> tuple[np.ndarray, _Back]:
-    array, back = _array(call, given)
+def _one(call: str, value: Any) -> tuple[np.ndarray, _Back]:
+    array, back = _array(call, value)
     if array.dtype.hasobject or array.dtype.kind == "V":
         raise TypeError(
             f"{call} was given an array of {array.dtype}, which is no dtype of NumPy's own that every rank reads "
@@ -67,45 +67,45 @@ def _one(call: str, given: Any) -> tuple[np.ndarray, _Back]:
     return array, back
 
 
-def _array(call: str, given: Any) -> tuple[np.ndarray, _Back]:
-    if type(given) in (bool, int, float, complex):
-        return np.asarray(given), lambda result: result.item()
-    if isinstance(given, np.generic):
-        return np.asarray(given), lambda result: result[()]
-    if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray):
-        return np.asarray(given), lambda result: result
-    package = type(given).__module__.partition(".")[0]
+def _array(call: str, value: Any) -> tuple[np.ndarray, _Back]:
+    if type(value) in (bool, int, float, complex):
+        return np.asarray(value), lambda result: result.item()
+    if isinstance(value, np.generic):
+        return np.asarray(value), lambda result: result[()]
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        return np.asarray(value), lambda result: result
+    package = type(value).__module__.partition(".")[0]
     if package in _TENSORS:
         try:
-            return _TENSORS[package](given)
+            return _TENSORS[package](value)
         except Exception as error:
             raise TypeError(
-                f"{call} was given a {type(given).__name__} that can't be read as a NumPy array: {error} Pass a dense "
+                f"{call} was given a {type(value).__name__} that can't be read as a NumPy array: {error} Pass a dense "
                 "tensor with values, in host memory, of a dtype that NumPy has; outside of compiled functions."
             ) from error
     raise TypeError(
-        f"{call} was given a {type(given).__name__}; pass a NumPy array, a tensor of torch, TensorFlow or JAX, a "
+        f"{call} was given a {type(value).__name__}; pass a NumPy array, a tensor of torch, TensorFlow or JAX, a "
         "number, or a list or tuple of these. Dense arrays of frames and sparse matrices come with to_numpy() and "
         "toarray()."
     )
 
 
-def _of_torch(given: Any) -> tuple[np.ndarray, _Back]:
+def _of_torch(tensor: Any) -> tuple[np.ndarray, _Back]:
     import torch
 
-    return given.detach().cpu().numpy(), lambda result: torch.from_numpy(np.asarray(result)).to(given.device)
+    return tensor.detach().cpu().numpy(), lambda result: torch.from_numpy(np.asarray(result)).to(tensor.device)
 
 
-def _of_tensorflow(given: Any) -> tuple[np.ndarray, _Back]:
+def _of_tensorflow(tensor: Any) -> tuple[np.ndarray, _Back]:
     import tensorflow as tf
 
-    return np.asarray(given.numpy()), tf.convert_to_tensor
+    return np.asarray(tensor.numpy()), tf.convert_to_tensor
 
 
-def _of_jax(given: Any) -> tuple[np.ndarray, _Back]:
+def _of_jax(array: Any) -> tuple[np.ndarray, _Back]:
     import jax.numpy as jnp
 
-    return np.asarray(given), jnp.asarray
+    return np.asarray(array), jnp.asarray
 
 
 _TENSORS = {"torch": _of_torch, "tensorflow": _of_tensorflow, "jax": _of_jax, "jaxlib": _of_jax}

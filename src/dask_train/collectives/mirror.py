@@ -38,8 +38,8 @@ class Mirrors:
     def read(self, place: int, number: int) -> bytes | None:
         """Return the state of one rank of the host at a border; None if there is none."""
         at = self._place(place, number)
-        found, size = _HEAD.unpack(self._memory.read(at, _HEAD.size))
-        return self._memory.read(at + _HEAD.size, size) if found == number + 1 else None
+        stamp, size = _HEAD.unpack(self._memory.read(at, _HEAD.size))
+        return self._memory.read(at + _HEAD.size, size) if stamp == number + 1 else None
 
     @staticmethod
     def _place(place: int, number: int) -> int:

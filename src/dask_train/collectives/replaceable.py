@@ -266,22 +266,22 @@ class ReplaceableGroup(ProcessGroup):
                     if channel is not None:
                         self._calls.used(channel)
                         self._use(channel)
-                    found = make()
+                    results = make()
             except PeerLostError:
                 self._meet_again()
             else:
-                self._calls.made(text, found, channel)
-                return found
+                self._calls.made(text, results, channel)
+                return results
 
     def _check_alike(self, text: str) -> None:
         """Check that all ranks make the same call: a rank that took a lost one's place might have gone another way.
 
         The call that follows has a wait, so no rank writes here while another one still reads.
         """
-        told = zlib.crc32(f"{self._calls.number} {text}".encode())
+        digest = zlib.crc32(f"{self._calls.number} {text}".encode())
         of_each = self._known("calls", "texts", partial(self.channel, [(self.size,)], np.int64))
-        (found,) = super().exchange(of_each, np.array([told]), [slice(rank, rank + 1) for rank in range(self.size)])
-        if (found != told).any():
+        (digests,) = super().exchange(of_each, np.array([digest]), [slice(rank, rank + 1) for rank in range(self.size)])
+        if (digests != digest).any():
             self._run.start_all_again(
                 f"workers are at other calls than one that was replaced; rank {self.rank}: {text}"
             )
@@ -362,17 +362,17 @@ class ReplaceableGroup(ProcessGroup):
     def _state_for_newcomers(self) -> np.ndarray | None:
         """Return the state at the border, if some ranks have one and others need it."""
         border = _NO_STATE if self._border is None else self._border
-        (told,) = super().gather("at", [np.array([[border, self._calls.number, self._calls.is_whole]], np.int64)])
-        have = [rank for rank, (at, *_) in enumerate(told.tolist()) if at != _NO_STATE]
+        (positions,) = super().gather("at", [np.array([[border, self._calls.number, self._calls.is_whole]], np.int64)])
+        have = [rank for rank, (at, *_) in enumerate(positions.tolist()) if at != _NO_STATE]
         lack = [rank for rank in range(self.size) if rank not in have]
         if not have or not lack:
             if self._has_begun and not have:
                 self._run.start_all_again("a worker was lost before the first step")
             return None
-        if len({tuple(told[rank]) for rank in have}) > 1 or not told[have[0], 2]:
+        if len({tuple(positions[rank]) for rank in have}) > 1 or not positions[have[0], 2]:
             self._run.start_all_again("the workers that are left are not at one place, or have no room for its results")
-        given = self._given(lack) if self.rank == have[0] else b""
-        (data,) = super().gather("state", [np.frombuffer(given, np.uint8)])
+        state = self._given(lack) if self.rank == have[0] else b""
+        (data,) = super().gather("state", [np.frombuffer(state, np.uint8)])
         return data
 
     def _given(self, lack: Sequence[int]) -> bytes:

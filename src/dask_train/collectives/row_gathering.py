@@ -115,12 +115,12 @@ def _cut(
     parts: Sequence[np.ndarray], arrays: Sequence[np.ndarray], widths: Sequence[int], counts: Sequence[int]
 ) -> list[np.ndarray]:
     """Return each array's rows out of the ranks' bytes; a copy."""
-    found, before = [], 0
+    rows, before = [], 0
     for array, width in zip(arrays, widths, strict=True):
         mine = [part[count * before : count * (before + width)] for part, count in zip(parts, counts, strict=True)]
-        found.append(np.concatenate(mine).view(array.dtype).reshape(sum(counts), *array.shape[1:]))
+        rows.append(np.concatenate(mine).view(array.dtype).reshape(sum(counts), *array.shape[1:]))
         before += width
-    return found
+    return rows
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

@@ -113,8 +113,8 @@ class Account:
         """
         records = self._map[: self._num].copy()
         records[:, 6], records[:, 7] = records[:, 5], 0
-        found: list[list[int]] = records.tolist()
-        return found
+        ranges: list[list[int]] = records.tolist()
+        return ranges
 
     def all_done(self) -> None:
         """Note that the role has kept all that it was given in a checkpoint."""

@@ -32,10 +32,10 @@ def assigned(table: Table, rank: int) -> np.ndarray:
     host = int(table.host_of_rank[rank])
     mine = np.flatnonzero((table.owner == host) & (table.lengths > 0))
     ranks = [(0, each) for each in np.flatnonzero(table.host_of_rank == host).tolist()]
-    found = []
+    partitions = []
     for number in mine[np.argsort(-table.lengths[mine], kind="stable")].tolist():
         rows, emptiest = ranks[0]
         heapq.heapreplace(ranks, (rows + int(table.lengths[number]), emptiest))
         if emptiest == rank:
-            found.append(number)
-    return np.sort(np.array(found, np.int64))
+            partitions.append(number)
+    return np.sort(np.array(partitions, np.int64))

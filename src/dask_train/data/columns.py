@@ -76,8 +76,8 @@ class Column:
     @property
     def categories(self) -> tuple[Any, ...] | None:
         """Return the categories of each of the frame's columns, None for numbers; None if all are numbers."""
-        found = tuple(each.categories for each in self.origins)
-        return found if any(each is not None for each in found) else None
+        categories = tuple(each.categories for each in self.origins)
+        return categories if any(each is not None for each in categories) else None
 
     @property
     def is_text(self) -> bool:
@@ -250,16 +250,16 @@ def same_columns(
         Two partitions differ.
     """
     first: tuple[int, tuple[Column, ...]] | None = None
-    found: tuple[Column, ...] = ()
+    common: tuple[Column, ...] = ()
     for number, (num_rows, columns) in zip(itertools.count() if numbers is None else numbers, parts, strict=False):
         if first is None or (num_rows and not first[1]):
-            first, found = (number, columns if num_rows else ()), columns
-        elif num_rows and columns != found:
+            first, common = (number, columns if num_rows else ()), columns
+        elif num_rows and columns != common:
             raise ValueError(
-                f"partition {first[0]} has {_words(found)} and partition {number} has {_words(columns)}; "
+                f"partition {first[0]} has {_words(common)} and partition {number} has {_words(columns)}; "
                 "make them the same"
             )
-    return found
+    return common
 
 
 def _words(columns: tuple[Column, ...]) -> str:

@@ -38,8 +38,8 @@ class Drawing:
 
     def numbers(self, partition: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Return the numbers of rows in the data set, int64 ``(n,)``."""
-        found: np.ndarray = (np.cumsum(self.lengths) - self.lengths)[partition] + row
-        return found
+        numbers: np.ndarray = (np.cumsum(self.lengths) - self.lengths)[partition] + row
+        return numbers
 
     def generator(self, number: int) -> np.random.Generator:
         """Return the generator of a row: the same for any number of ranks, and each time that the row is decoded."""
@@ -94,16 +94,16 @@ class Decoding:
         DataError
             A row can't be decoded, or becomes one that is not like the others.
         """
-        found = list(arrays)
+        rows = list(arrays)
         for place, column in enumerate(columns):
             if column.decoder is not None:
                 if column.decoder not in self._opened:
                     self._opened[column.decoder] = column.decoder.opened()
-                found[place] = buffers.array(column.in_batch, len(row))
+                rows[place] = buffers.array(column.in_batch, len(row))
                 numbers = self._drawing.numbers(partition, row)
-                decode = partial(self._decode, self._opened[column.decoder], arrays[place], numbers, found[place])
+                decode = partial(self._decode, self._opened[column.decoder], arrays[place], numbers, rows[place])
                 self._in_pieces(decode, len(row))
-        return found
+        return rows
 
     def _in_pieces(self, decode: Callable[[int, int], None], num_rows: int) -> None:
         if self._num_threads < 2 or num_rows < 2:

@@ -109,11 +109,11 @@ class OpenedFileDecoder:
         DataError
             A function raises, or returns no array of numbers.
         """
-        found = self.decoded(path, content)
+        row = self.decoded(path, content)
         if self._augment is None:
-            return found
+            return row
         # It may write to the row; those of Pillow and of frozen buffers can't be written to.
-        own = found if found.flags.writeable else found.copy()
+        own = row if row.flags.writeable else row.copy()
         try:
             return as_row(self._augment(own, generator()))
         except Exception as error:
@@ -130,15 +130,14 @@ class OpenedFileDecoder:
         DataError
             As :meth:`row`, or its shape or dtype is another one.
         """
-        found = self.row(path, content, generator)
-        if (found.dtype, found.shape) != (out.dtype, out.shape):
+        row = self.row(path, content, generator)
+        if (row.dtype, row.shape) != (out.dtype, out.shape):
             raise DataError(
-                f"File {path!r} becomes {found.dtype} {found.shape}, and the first file became {out.dtype} "
-                f"{out.shape}.",
+                f"File {path!r} becomes {row.dtype} {row.shape}, and the first file became {out.dtype} {out.shape}.",
                 "Rows of a batch need one shape and dtype, and decode= or augment= keeps those of each file.",
                 "Resize or crop, and convert the dtype, in decode=.",
             )
-        out[...] = found
+        out[...] = row
 
     def write(self, out: np.ndarray, stored: np.ndarray, generator: Callable[[int], np.random.Generator]) -> None:
         """Write the rows of several files; see :class:`~dask_train.data.decoder.OpenedDecoder`.

@@ -193,15 +193,13 @@ def _at(stretch: BatchRange) -> tuple[int, int]:
 
 
 def _by_epoch(stretches: Iterable[BatchRange]) -> dict[tuple[int, int, int], list[BatchRange]]:
-    found: dict[tuple[int, int, int], list[BatchRange]] = {}
+    by_epoch: dict[tuple[int, int, int], list[BatchRange]] = {}
     for stretch in stretches:
-        found.setdefault((stretch.dataset, stretch.turn, stretch.epoch), []).append(stretch)
-    return found
+        by_epoch.setdefault((stretch.dataset, stretch.turn, stretch.epoch), []).append(stretch)
+    return by_epoch
 
 
-def _line(
-    found: list[BatchRange], covered: list[BatchRange], role: str, rank: int, size: int, total: int
-) -> LedgerLine:
+def _line(own: list[BatchRange], covered: list[BatchRange], role: str, rank: int, size: int, total: int) -> LedgerLine:
     """Count rows by attempt: a role may begin again before the batch at which the earlier one was lost."""
 
     def rows(stretch: BatchRange, first: int, stop: int) -> int:
@@ -216,15 +214,15 @@ def _line(
             reached = max(reached, stop)
         return counted
 
-    done, trained = once(found), once([*found, *covered])
-    first = (found or covered)[0]
+    done, trained = once(own), once([*own, *covered])
+    first = (own or covered)[0]
     return LedgerLine(
         role=role,
         rank=rank,
         dataset=first.dataset,
         turn=first.turn,
         epoch=first.epoch,
-        read=max(sum(rows(each, each.first, each.first + each.taken) for each in found), trained),
+        read=max(sum(rows(each, each.first, each.first + each.taken) for each in own), trained),
         trained=trained,
-        repeated=sum(rows(each, each.first, each.first + each.done) for each in found) - done,
+        repeated=sum(rows(each, each.first, each.first + each.done) for each in own) - done,
     )

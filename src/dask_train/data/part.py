@@ -122,13 +122,13 @@ class Part:
 
     def all(self) -> list[np.ndarray]:
         """Return all rows, in order; for each field a new array, ``(num_rows, ...)``: one copy."""
-        found = []
+        arrays = []
         for wanted in self.selection.fields:
             out = self._empty(wanted, len(self))
             for column, target in zip(wanted.columns, self._targets(wanted, out), strict=True):
                 self._copy(column, target)
-            found.append(out)
-        return found
+            arrays.append(out)
+        return arrays
 
     def column(self, number: int) -> np.ndarray:
         """Return one column of all rows, in order, ``(num_rows, *row_shape)``: one copy."""

@@ -30,16 +30,16 @@ def permuted(index: np.ndarray, length: np.ndarray, key: np.ndarray) -> np.ndarr
     num_bits = np.frexp(length - 1)[1]  # exact on every machine, as a logarithm need not be
     half = np.maximum(1, (num_bits + 1) // 2).astype(np.uint64)
     mask = (np.uint64(1) << half) - np.uint64(1)
-    found = index.astype(np.uint64)
+    positions = index.astype(np.uint64)
     size = length.astype(np.uint64)
     walking = np.arange(len(index))
-    current = found.copy()
+    current = positions.copy()
     while len(walking):
         current = _feistel(current, half[walking], mask[walking], key[walking])
         inside = current < size[walking]
-        found[walking[inside]] = current[inside]
+        positions[walking[inside]] = current[inside]
         walking, current = walking[~inside], current[~inside]
-    return found.astype(np.int64)
+    return positions.astype(np.int64)
 
 
 def _feistel(value: np.ndarray, half: np.ndarray, mask: np.ndarray, key: np.ndarray) -> np.ndarray:

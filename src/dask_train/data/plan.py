@@ -83,9 +83,9 @@ class EpochPlan:
     @cached_property
     def group_of_partition(self) -> np.ndarray:
         """int64 ``(num_partitions,)``: which of :meth:`groups` each partition is in."""
-        found = np.empty(len(self._turn), np.int64)
-        found[self._turn] = np.arange(len(self._turn)) // (self.window or max(1, len(self._turn)))
-        return found
+        groups = np.empty(len(self._turn), np.int64)
+        groups[self._turn] = np.arange(len(self._turn)) // (self.window or max(1, len(self._turn)))
+        return groups
 
     def order(self, start: int = 0) -> Iterator[Rows]:
         """Yield the order from a position on, in stretches of some ten thousand rows or the rest of a group.

@@ -51,8 +51,8 @@ def lock_range(descriptor: int, start: int, stop: int) -> None:
 
 def is_locked(descriptor: int, start: int, stop: int) -> bool:
     """Return whether any of a range is locked."""
-    asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, stop - start, 0)
-    kind: int = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))[0]
+    lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, stop - start, 0)
+    kind: int = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, lock))[0]
     return kind != fcntl.F_UNLCK
 
 
@@ -184,22 +184,22 @@ class Pool:
                 self._lock.release()
 
     def _take_over(self) -> None:
-        found = []
+        freed = []
         while self._freed:
-            found.append(self._freed.popleft())
-        self._used -= sum(free.size for free in found)
-        self._sort_out(found)
+            freed.append(self._freed.popleft())
+        self._used -= sum(free.size for free in freed)
+        self._sort_out(freed)
 
     def _take_back(self) -> None:
         """Look again at what was still read when it was freed; not at each call, since there may be thousands."""
         borrowed, self._borrowed = self._borrowed, []
         self._sort_out(borrowed)
 
-    def _sort_out(self, found: list[_Free]) -> None:
-        held = [is_locked(self.descriptor, free.start, free.stop) for free in found]
-        self._borrowed += itertools.compress(found, held)
+    def _sort_out(self, ranges: list[_Free]) -> None:
+        held = [is_locked(self.descriptor, free.start, free.stop) for free in ranges]
+        self._borrowed += itertools.compress(ranges, held)
         if not all(held):
-            self._free += [free for free, is_held in zip(found, held, strict=True) if not is_held]
+            self._free += [free for free, is_held in zip(ranges, held, strict=True) if not is_held]
             self._merge()
 
     def _rest(self) -> None:

@@ -92,8 +92,8 @@ class Rows:
 
     def is_here(self, partition: np.ndarray) -> np.ndarray:
         """Return of each partition, bool ``(n,)``, whether it can be read here."""
-        found: np.ndarray = self._is_here[partition]
-        return found
+        is_here: np.ndarray = self._is_here[partition]
+        return is_here
 
     def some_partition(self) -> np.ndarray:
         """Return one that has rows, int64 ``(1,)``; that can be read here, if there is such a one."""
@@ -130,7 +130,7 @@ class Rows:
 
         Read-only views; text is copied.
         """
-        found = []
+        columns = []
         for column, (kind, first) in enumerate(zip(self.schema.columns, self._first, strict=True)):
             start, num_rows = int(first[number]), int(self.lengths[number])
             if kind.is_text:
@@ -139,8 +139,8 @@ class Rows:
             else:
                 rows = self.columns[column][start : start + num_rows]
             rows.flags.writeable = False
-            found.append(rows)
-        return tuple(found)
+            columns.append(rows)
+        return tuple(columns)
 
     def lent(self, partition: int, row: int, num_rows: int) -> list[np.ndarray] | None:
         """Rows of one partition as they lie, ``(num_rows, *row_shape)`` of each column, to be written to: no copy.
@@ -180,12 +180,12 @@ class Rows:
         """
         heads, tails = slice(None, None, num_rows), slice(num_rows - 1, None, num_rows)
         apart = (partition[heads] != partition[tails]) | (row[tails] - row[heads] != num_rows - 1)
-        found = []
+        starts = []
         for kind, first in zip(self.schema.columns, self._first, strict=True):
             start = first[partition[heads]] + row[heads]
             misaligned = start * kind.row_bytes % ALIGNMENT_BYTES != 0  # the column itself begins at a page
-            found.append(np.where(apart | misaligned | kind.is_text, -1, start).tolist())
-        return found
+            starts.append(np.where(apart | misaligned | kind.is_text, -1, start).tolist())
+        return starts
 
 
 def _mapped(
@@ -277,10 +277,10 @@ def _check(address: int | None, done: str, size: int) -> None:
 
 def held_by(partitions: Iterable[tuple[int, int, SegmentPlace]], num_columns: int) -> HeldPartitions:
     """Partitions as ``(number, file, place)``."""
-    found = sorted(partitions, key=lambda each: each[0])
+    ordered = sorted(partitions, key=lambda each: each[0])
     return HeldPartitions(
-        partition=np.array([number for number, _, _ in found], np.int64),
-        file=np.array([file for _, file, _ in found], np.int64),
-        offsets=np.array([place.offsets for _, _, place in found], np.int64).reshape(len(found), num_columns),
-        stop=np.array([place.stop for _, _, place in found], np.int64),
+        partition=np.array([number for number, _, _ in ordered], np.int64),
+        file=np.array([file for _, file, _ in ordered], np.int64),
+        offsets=np.array([place.offsets for _, _, place in ordered], np.int64).reshape(len(ordered), num_columns),
+        stop=np.array([place.stop for _, _, place in ordered], np.int64),
     )

@@ -111,12 +111,12 @@ class Segment:
 
     def __init__(self, arrays: Sequence[np.ndarray] | Stored, pool: Pool | None = None) -> None:
         self._size = 0
-        given = arrays if isinstance(arrays, Stored) else stored(arrays)
-        self.columns, self.num_rows = given.columns, given.num_rows
-        self._sizes = tuple(image.nbytes for image in given.images)
+        content = arrays if isinstance(arrays, Stored) else stored(arrays)
+        self.columns, self.num_rows = content.columns, content.num_rows
+        self._sizes = tuple(image.nbytes for image in content.images)
         self._pool = pool or process_pool()
         self.place = self._allocate()
-        for offset, image in zip(self.place.offsets, given.images, strict=True):
+        for offset, image in zip(self.place.offsets, content.images, strict=True):
             if image.nbytes:
                 self._pool.write(offset, image)
 
@@ -160,16 +160,16 @@ class Segment:
 
     def rows(self, numbers: np.ndarray | None) -> list[np.ndarray]:
         """Return some rows of the columns, int64 ``(n,)``, copied once; None for all, as :meth:`arrays` gives them."""
-        found = []
+        arrays = []
         for column, image in zip(self.columns, self._images(), strict=True):
             if column.is_text:
                 wanted = np.arange(self.num_rows) if numbers is None else np.asarray(numbers, np.int64)
-                found.append(unpacked(image, wanted, column.row_shape))
+                arrays.append(unpacked(image, wanted, column.row_shape))
             else:
                 flat = image.view(column.dtype) if image.nbytes else column.empty(self.num_rows)
                 array = flat.reshape(self.num_rows, *column.row_shape)
-                found.append(array if numbers is None else array[numbers])
-        return found
+                arrays.append(array if numbers is None else array[numbers])
+        return arrays
 
     def _images(self) -> list[np.ndarray]:
         return [self._view(size, offset) for size, offset in zip(self._sizes, self.place.offsets, strict=True)]

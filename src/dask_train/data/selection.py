@@ -58,10 +58,10 @@ class Selection:
         """Return one value a field, put together as it was asked for."""
         values = tuple(values)
         features = values[:-1] if self.has_label else values
-        given: Any = features if self.is_tuple else features[0]
+        inputs: Any = features if self.is_tuple else features[0]
         if self.names is not None:
-            given = dict(zip(self.names, features, strict=True))
-        return (given, values[-1]) if self.has_label else given
+            inputs = dict(zip(self.names, features, strict=True))
+        return (inputs, values[-1]) if self.has_label else inputs
 
 
 def column_names(schema: Columns) -> tuple[str, ...]:

@@ -92,5 +92,5 @@ class _Hosts:
 
 def _by_size(lengths: np.ndarray, which: np.ndarray, *, descending: bool) -> list[int]:
     """Sort partitions by their rows, ties by number."""
-    found = np.flatnonzero(which)
-    return found[np.argsort(-lengths[found] if descending else lengths[found], kind="stable")].tolist()
+    partitions = np.flatnonzero(which)
+    return partitions[np.argsort(-lengths[partitions] if descending else lengths[partitions], kind="stable")].tolist()

@@ -54,8 +54,8 @@ class StreamedRows:
 
     def is_here(self, partition: np.ndarray) -> np.ndarray:
         """Return of each partition, bool ``(n,)``, whether it can be read here."""
-        found: np.ndarray = self._is_mine[partition]
-        return found
+        is_here: np.ndarray = self._is_mine[partition]
+        return is_here
 
     def some_partition(self) -> np.ndarray:
         """Return one that has rows, of the last group that was opened.
@@ -72,10 +72,10 @@ class StreamedRows:
 
         Copied, since their memory is others' with the next group.
         """
-        found = tuple(column.copy() for column in self._open[int(self._group_of_partition[number])].partition(number))
-        for column in found:
+        columns = tuple(column.copy() for column in self._open[int(self._group_of_partition[number])].partition(number))
+        for column in columns:
             column.flags.writeable = False
-        return found
+        return columns
 
     def take(self, partition: np.ndarray, row: np.ndarray, out: Sequence[np.ndarray]) -> None:
         """Copy rows, as :meth:`Rows.take <dask_train.data.rows.Rows.take>`; once more where a batch has two groups."""

@@ -69,10 +69,10 @@ def unpacked(memory: np.ndarray, numbers: np.ndarray, row_shape: tuple[int, ...]
     pairs = memory[: memory.size // 8 * 8].view(np.int64)
     starts_of, lengths = starts + pairs[starts // 8], pairs[starts // 8 + 1]
     whole = memory.data
-    found = np.empty(starts.size, object)
+    texts = np.empty(starts.size, object)
     for place, (start, length) in enumerate(zip(starts_of.tolist(), lengths.tolist(), strict=True)):
         if length < 0:
-            found[place] = bytes(whole[start : start + ~length])
+            texts[place] = bytes(whole[start : start + ~length])
         else:
-            found[place] = str(whole[start : start + length], "utf-8")
-    return found.reshape(len(numbers), *row_shape)
+            texts[place] = str(whole[start : start + length], "utf-8")
+    return texts.reshape(len(numbers), *row_shape)

@@ -82,11 +82,11 @@ class InputData:
             return {}
         coded = {each.name for each in self.schema.columns if isinstance(each, CategoryColumn)}
         arrays = dict(_named(self.columns.features, self.schema.features))
-        found = {
+        by_array = {
             number: [(place, name) for place, name in enumerate(names) if name in coded]
             for number, names in arrays.items()
         }
-        return {number: codes for number, codes in found.items() if codes}
+        return {number: codes for number, codes in by_array.items() if codes}
 
     def sample_rows(self) -> list[np.ndarray] | None:
         """Return up to 8 rows, evenly spread, where all data are NumPy arrays; None for other data."""

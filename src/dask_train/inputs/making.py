@@ -60,7 +60,7 @@ def input_data(
     if x is None:
         raise ValueError(f"{what}: there are no inputs. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
     if isinstance(x, OwnRows):
-        return _of_own_rows(what, x if trains else x.not_augmented(), like, given=[y, sample_weight, features, label])
+        return _of_own_rows(what, x if trains else x.not_augmented(), like, [y, sample_weight, features, label])
     if features is not None or label is not None or names_columns(sample_weight):
         if y is not None or not (sample_weight is None or names_columns(sample_weight)):
             raise ValueError(
@@ -75,12 +75,12 @@ def input_data(
     x = like.ordered(what, x)
     places, values = Columns.of(x, y, sample_weight)
     inputs, targets = leaves(places.features), leaves(places.labels)
-    given = list(values)
+    conformed = list(values)
     for number in inputs:
-        given[number] = like.inputs(what, given[number])
+        conformed[number] = like.inputs(what, conformed[number])
     for number in targets:
-        given[number] = like.targets(what, given[number])
-    value = tuple(as_numpy(what, each) for each in given)
+        conformed[number] = like.targets(what, conformed[number])
+    value = tuple(as_numpy(what, each) for each in conformed)
     return InputData(
         value=value, columns=places.with_rows(list(map(_row_of, value))), schema=like.schema(structure_of(x))
     )
@@ -211,8 +211,8 @@ def _check_named(what: str, model: Any, inputs: list[str], known: list[Any]) -> 
         )
 
 
-def _of_own_rows(what: str, files: OwnRows, like: Conformer, given: list[Any]) -> InputData:
-    if any(each is not None for each in given):
+def _of_own_rows(what: str, files: OwnRows, like: Conformer, arguments: list[Any]) -> InputData:
+    if any(each is not None for each in arguments):
         raise ValueError(
             f"{what} is a {type(files).__name__}, which has inputs and labels together: leave y, sample_weight, "
             "features and label out. Labels of your own are label=function of dt.files, dt.tars or dt.tfrecords."

@@ -16,9 +16,9 @@ from dask_train.collections.blocks import check_unmasked
 from dask_train.collections.partition.kinds import ways_to_categories
 
 
-def is_dask(*given: Any) -> bool:
+def is_dask(*values: Any) -> bool:
     """Return whether one of them is a Dask collection."""
-    return any(dask.is_dask_collection(each) for each in given)
+    return any(dask.is_dask_collection(each) for each in values)
 
 
 def check_text_columns(X: Any) -> None:
@@ -44,7 +44,7 @@ def _no_numbers(name: Any, dtype: Any, mended: str) -> str:
     )
 
 
-def as_array(name: str, given: Any, like: Any = None) -> Any:
+def as_array(name: str, values: Any, like: Any = None) -> Any:
     """Return a Dask array of a collection, lazily, or of what NumPy takes; in the chunks of another one's rows.
 
     Rows are whole, in one chunk.
@@ -54,17 +54,17 @@ def as_array(name: str, given: Any, like: Any = None) -> Any:
     TypeError
         It is masked; the message calls it ``name``.
     """
-    check_unmasked(name, given)
-    if hasattr(given, "to_dask_array"):
-        given = plain_dtypes(given).to_dask_array()
-    if not dask.is_dask_collection(given):
-        given = given if issparse(given) else np.asarray(given)
-        chunks = like.chunks[0] if like is not None and like.shape[0] == given.shape[0] else "auto"
-        return da.from_array(given, chunks=(chunks, *given.shape[1:]), asarray=False)
-    return given.rechunk({1: -1}) if given.ndim == 2 and given.numblocks[1] > 1 else given
+    check_unmasked(name, values)
+    if hasattr(values, "to_dask_array"):
+        values = plain_dtypes(values).to_dask_array()
+    if not dask.is_dask_collection(values):
+        values = values if issparse(values) else np.asarray(values)
+        chunks = like.chunks[0] if like is not None and like.shape[0] == values.shape[0] else "auto"
+        return da.from_array(values, chunks=(chunks, *values.shape[1:]), asarray=False)
+    return values.rechunk({1: -1}) if values.ndim == 2 and values.numblocks[1] > 1 else values
 
 
-def as_features(given: Any) -> Any:
+def as_features(features: Any) -> Any:
     """Features of a collection as numbers: a frame as it is, an array with its rows whole.
 
     Raises
@@ -72,21 +72,21 @@ def as_features(given: Any) -> Any:
     ValueError
         A column, or the array, has no real numbers; or it is a list of collections.
     """
-    if isinstance(given, list | tuple) and is_dask(*given):
+    if isinstance(features, list | tuple) and is_dask(*features):
         raise ValueError(
             "X is a list of Dask collections, whose rows are not one matrix yet. Make one of it: "
             "dask.array.concatenate(X) of arrays, dask.dataframe.from_delayed(X) of delayed frames."
         )
-    if dask.is_dask_collection(given) and hasattr(given, "columns"):
-        for name, dtype in given.dtypes.items():
+    if dask.is_dask_collection(features) and hasattr(features, "columns"):
+        for name, dtype in features.dtypes.items():
             if not is_number(dtype):
                 raise ValueError(_no_numbers(name, dtype, ways_to_categories(name)))
-        truths = {name: "float64" for name, dtype in given.dtypes.items() if dtype.kind == "b"}
-        return given.astype(truths) if truths else given
-    found = as_array("X", given)
-    if found.dtype.kind not in "biufO":
-        raise ValueError(f"X has the dtype {found.dtype}, and a linear model takes real numbers. Make such of it.")
-    return found.astype(np.float64) if found.dtype.kind == "O" else found
+        truths = {name: "float64" for name, dtype in features.dtypes.items() if dtype.kind == "b"}
+        return features.astype(truths) if truths else features
+    array = as_array("X", features)
+    if array.dtype.kind not in "biufO":
+        raise ValueError(f"X has the dtype {array.dtype}, and a linear model takes real numbers. Make such of it.")
+    return array.astype(np.float64) if array.dtype.kind == "O" else array
 
 
 def check_names(estimator: Any, X: Any, *, reset: bool) -> None:
@@ -119,7 +119,7 @@ def check_waits(client: Any) -> None:
         )
 
 
-def plain_dtypes(given: Any) -> Any:
+def plain_dtypes(frame: Any) -> Any:
     """Return a frame or column of NumPy's dtypes: numbers of pandas' own as floats, of which missing ones are NaN.
 
     Raises
@@ -127,14 +127,14 @@ def plain_dtypes(given: Any) -> Any:
     ValueError
         An integer has more digits than a float; of Dask, in the task.
     """
-    dtypes = {given.name: given.dtype} if given.ndim == 1 else dict(given.dtypes.items())
+    dtypes = {frame.name: frame.dtype} if frame.ndim == 1 else dict(frame.dtypes.items())
     odd = {name: "float64" if is_number(dtype) else object for name, dtype in dtypes.items() if is_extension(dtype)}
     if not odd:
-        return given
+        return frame
     if wide := [name for name in odd if dtypes[name].kind in "iu" and dtypes[name].itemsize == 8]:
-        is_lazy = dask.is_dask_collection(given)
-        given = given.map_partitions(_exact_in_floats, wide) if is_lazy else _exact_in_floats(given, wide)
-    return given.astype(odd if given.ndim == 2 else odd[given.name])
+        is_lazy = dask.is_dask_collection(frame)
+        frame = frame.map_partitions(_exact_in_floats, wide) if is_lazy else _exact_in_floats(frame, wide)
+    return frame.astype(odd if frame.ndim == 2 else odd[frame.name])
 
 
 def is_extension(dtype: Any) -> bool:
@@ -152,15 +152,15 @@ def is_number(dtype: Any) -> bool:
     return is_numeric_dtype(dtype) or (is_extension(dtype) and dtype.kind == "b")
 
 
-def _exact_in_floats(given: Any, names: Sequence[Any]) -> Any:
+def _exact_in_floats(frame: Any, names: Sequence[Any]) -> Any:
     for name in names:
-        column = given if given.ndim == 1 else given[name]
+        column = frame if frame.ndim == 1 else frame[name]
         if (np.abs(column.to_numpy(dtype="f8", na_value=np.nan)) >= 2.0**53).any():
             raise ValueError(
                 f"Column {name!r} is {column.dtype} with numbers beyond 53 bits, which float64 would round. Leave it "
                 "out, or make categories of it."
             )
-    return given
+    return frame
 
 
 def check_rows_unmasked(X: Any, y: Any = None, sample_weight: Any = None) -> None:
@@ -171,8 +171,8 @@ def check_rows_unmasked(X: Any, y: Any = None, sample_weight: Any = None) -> Non
     TypeError
         One has.
     """
-    for name, given in (("X", X), ("y", y), ("sample_weight", sample_weight)):
-        check_unmasked(name, given)
+    for name, array in (("X", X), ("y", y), ("sample_weight", sample_weight)):
+        check_unmasked(name, array)
 
 
 def check_is_matrix(X: Any) -> None:

@@ -82,11 +82,11 @@ class DataSet:
         DataSet
             Open for as long as this one.
         """
-        found = copy.copy(self)
+        whole = copy.copy(self)
         host = self._table.host_of(self._context.rank)
-        found._table = replace(self._table, host_of_rank=np.array([host]))
-        found._rank, found._is_whole = 0, True
-        return found
+        whole._table = replace(self._table, host_of_rank=np.array([host]))
+        whole._rank, whole._is_whole = 0, True
+        return whole
 
     def rows_by_number(self) -> RowsByNumber:
         """Return all rows of the data set, on every rank, by their numbers in the order of the collection.
@@ -174,8 +174,8 @@ class DataSet:
         if shuffle not in (True, False, "partition"):
             raise ValueError(f"shuffle is {shuffle!r}; it is True, False or 'partition'.")
         num_batches = -(-self.num_rows // batch_size)
-        given: Any = start
-        if len(given) != 2 or min(given) < 0 or given[1] > num_batches:
+        position: Any = start
+        if len(position) != 2 or min(position) < 0 or position[1] > num_batches:
             raise ValueError(
                 f"start is {start!r}; it is an epoch and a batch in it, and an epoch has {num_batches} batches here. "
                 "Pass a session.position that was taken with the same batch_size."
@@ -277,7 +277,7 @@ class DataSet:
                 batch_number = first
                 while (batch := self._next(batches)) is not None:
                     batch_number += 1
-                    given = self._shaped(context.framework.to_batch(batch.arrays))
+                    shaped = self._shaped(context.framework.to_batch(batch.arrays))
                     context.global_rows = batch.global_rows
                     reached = (epoch, batch_number) if batch_number < num_batches else (epoch + 1, 0)
                     self._reached = batch_size, reached
@@ -292,12 +292,12 @@ class DataSet:
                     self._some_row = some_row
                     del batch  # its memory is free for the next as soon as the user's loop lets it go
                     try:
-                        yield given
+                        yield shaped
                     except GeneratorExit:
                         account.left(stretch)
                         raise
                     account.done(stretch)
-                    del given
+                    del shaped
                     context.link.moved("waiting for a batch")
         context.link.moved("past its last batch")
 

@@ -213,8 +213,8 @@ class Session(Collective, Checkpointing):
         """
         self._link.moved(f"opening data set {name!r}")
         with self._link.spent.on(DATA):
-            found = self._link.dataset(name)
-        return DataSet(self._context, *found)
+            number, table, rows = self._link.dataset(name)
+        return DataSet(self._context, number, table, rows)
 
     @raises_at_the_call
     def torch_dataset(self, name: str | None = None) -> Any:
@@ -265,9 +265,9 @@ class Session(Collective, Checkpointing):
 
     def _extra(self, name: str) -> Any:
         if name not in self._extras:
-            given = ", ".join(self._extras) or "nothing"
+            names = ", ".join(self._extras) or "nothing"
             raise AttributeError(
-                f"A session has no {name!r}: the run's framework, {self._framework.name!r}, gives {given}."
+                f"A session has no {name!r}: the run's framework, {self._framework.name!r}, gives {names}."
                 + (" It is there with framework='tensorflow'." if name in ("server", "cluster_spec") else "")
             )
         value = self._extras[name]

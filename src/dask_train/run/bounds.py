@@ -16,7 +16,7 @@ class WorkerBounds(NamedTuple):
     high: int
 
     @classmethod
-    def of(cls, given: Sequence[Any]) -> WorkerBounds:
+    def of(cls, workers: Sequence[Any]) -> WorkerBounds:
         """Return the bounds that a user has passed.
 
         Raises
@@ -24,11 +24,11 @@ class WorkerBounds(NamedTuple):
         ValueError
             They are none.
         """
-        what = f"workers is {given!r}"
-        is_whole = all(isinstance(each, int) and not isinstance(each, bool) for each in given)
-        if len(given) != len(cls._fields) or not is_whole:
+        what = f"workers is {workers!r}"
+        is_whole = all(isinstance(each, int) and not isinstance(each, bool) for each in workers)
+        if len(workers) != len(cls._fields) or not is_whole:
             raise ValueError(f"{what}; pass a whole number, or two of them, the least and the largest: workers=(2, 8).")
-        bounds = cls(*given)
+        bounds = cls(*workers)
         if bounds.low < LEAST:
             raise ValueError(
                 f"{what}: a run whose number of workers changes has at least {LEAST}. A single worker sums with nobody "

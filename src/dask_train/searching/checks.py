@@ -144,5 +144,5 @@ def categories_of(schema: FrameSchema | None) -> dict[str, str]:
     """Return the categories of a frame as text, which a search is compared by when it is resumed."""
     if schema is None or not schema.categories:
         return {}
-    told = "; ".join(f"{name!r}: {listed(values)}" for name, values in schema.categories.items())
-    return {"categories": f"{told} ({only_categories(schema).digest})"}
+    listing = "; ".join(f"{name!r}: {listed(values)}" for name, values in schema.categories.items())
+    return {"categories": f"{listing} ({only_categories(schema).digest})"}

@@ -60,9 +60,9 @@ class ModelSearchSettings(EpochSettings, StudySettings):
 
     def of_trials(self) -> dict[str, Any]:
         """Return settings of all trials that the user has passed; defaults are unknown."""
-        told = {each.name: getattr(self, each.name) for each in fields(KerasSettings) if hasattr(self, each.name)}
+        settings = {each.name: getattr(self, each.name) for each in fields(KerasSettings) if hasattr(self, each.name)}
         defaults = {each.name: each.default for each in fields(ModelSearchSettings)}
-        return {name: value for name, value in told.items() if not is_default(value, defaults[name])}
+        return {name: value for name, value in settings.items() if not is_default(value, defaults[name])}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +97,12 @@ class OverModels(Subject):
             labels=cache(place.labels),
             missing=cache(place.missing),
         )
-        given, defaults = self.settings.of_trials(), {"epochs": self.settings.epochs}
-        tasks = TrialTasks(build=self.build, rows=rows, given=given, defaults=defaults)
+        settings, defaults = self.settings.of_trials(), {"epochs": self.settings.epochs}
+        tasks = TrialTasks(build=self.build, rows=rows, given=settings, defaults=defaults)
         return TrialMaking(spec=tasks.task, start=partial(_start, tasks))
 
 
-def search_models(build: Any, x: Any, y: Any, given: Mapping[str, Any]) -> SearchResult:
+def search_models(build: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> SearchResult:
     """Search models with Optuna; see :func:`dask_train.search`.
 
     Raises
@@ -110,8 +110,8 @@ def search_models(build: Any, x: Any, y: Any, given: Mapping[str, Any]) -> Searc
     ValueError, TypeError
         An argument is invalid.
     """
-    check_search(build, *(given[name] for name in ("metric", "direction", "seed", "timeout_s", "groups")))
-    settings, run = ModelSearchSettings.of(given), RunSettings.of(given, progress=given["progress"])
+    check_search(build, *(arguments[name] for name in ("metric", "direction", "seed", "timeout_s", "groups")))
+    settings, run = ModelSearchSettings.of(arguments), RunSettings.of(arguments, progress=arguments["progress"])
     check_loss(settings.metric, settings.direction, settings.study)
     if settings.callbacks is not None:
         settings = replace(settings, callbacks=fit_checks.check_callbacks(settings.callbacks) or None)

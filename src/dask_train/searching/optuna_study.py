@@ -219,10 +219,10 @@ class OptunaStudy(Study):
         if is_better(done.value, self._to_beat, mode=self.mode):
             self._to_beat = done.value
             assert done.parts is not None
-            with warnings.catch_warnings(record=True) as told:  # such as of a solver that has not converged
+            with warnings.catch_warnings(record=True) as caught:  # such as of a solver that has not converged
                 warnings.simplefilter("always")
                 self.best = (done.number, done.value, handed.model(done.parts))
-            for each in told:
+            for each in caught:
                 self.warnings.setdefault(str(each.message), done.number)
         self._tell(handed, "COMPLETE", done.value, seconds=done.seconds)
 

@@ -64,8 +64,8 @@ class DataPlace:
         number = self.data[DATA].columns.labels
         assert isinstance(number, int)
         blocks = self.held.segments[DATA].array(number).to_delayed().ravel()
-        found = self.client.compute([dask.delayed(np.unique, pure=False)(block) for block in blocks], sync=True)
-        labels: np.ndarray = np.unique(np.concatenate(found))
+        by_block = self.client.compute([dask.delayed(np.unique, pure=False)(block) for block in blocks], sync=True)
+        labels: np.ndarray = np.unique(np.concatenate(by_block))
         return labels
 
     def missing(self) -> str:
@@ -74,8 +74,8 @@ class DataPlace:
             for number, codes in data.codes.items():
                 blocks = self.held.segments[what].array(number).to_delayed().ravel()
                 count = dask.delayed(partial(_num_missing, [place for place, _ in codes]), pure=False)
-                found = np.sum(self.client.compute(list(map(count, blocks)), sync=True), axis=0)
-                for (_, name), num_missing in zip(codes, found, strict=True):
+                counts = np.sum(self.client.compute(list(map(count, blocks)), sync=True), axis=0)
+                for (_, name), num_missing in zip(codes, counts, strict=True):
                     if num_missing:
                         return missing_values(what, name, int(num_missing))
         return ""

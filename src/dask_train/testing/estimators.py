@@ -67,12 +67,12 @@ class Case:
         """A clone that was fitted on Dask arrays."""
         return self.new().fit(spread(self.X), spread(self.y))
 
-    def check_alike(self, found: Any, wanted: Any) -> None:
+    def check_alike(self, fitted: Any, wanted: Any) -> None:
         """Check that two fitted ones predict the same, labels for all but a few rows on the border."""
         for name in METHODS:
             if not hasattr(wanted, name):
                 continue
-            ours, theirs = getattr(found, name)(self.X), getattr(wanted, name)(self.X)
+            ours, theirs = getattr(fitted, name)(self.X), getattr(wanted, name)(self.X)
             if theirs.dtype.kind in "fc":
                 np.testing.assert_allclose(ours, theirs, rtol=self.rtol, atol=self.rtol, err_msg=name)
             else:
@@ -122,8 +122,8 @@ def check_methods_are_lazy(case: Case) -> None:
         assert dask.is_dask_collection(lazy), name
         wanted = getattr(case.on_dask, name)(case.X)
         assert (lazy.chunks[0], lazy.shape, lazy.dtype) == (CHUNKS, wanted.shape, wanted.dtype), name
-        found = lazy.compute()
-        _check_equal(name, found, wanted)
+        computed = lazy.compute()
+        _check_equal(name, computed, wanted)
 
 
 def _is_narrow(array: np.ndarray) -> bool:
@@ -131,13 +131,13 @@ def _is_narrow(array: np.ndarray) -> bool:
     return array.dtype.kind == "f" and array.dtype.itemsize < 8
 
 
-def _check_equal(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
+def _check_equal(name: str, predictions: np.ndarray, wanted: np.ndarray) -> None:
     """Check that predictions of one model are the same, except for rounding of their dtype."""
     if wanted.dtype.kind in "fc":
         rounded = 1e-4 if _is_narrow(wanted) else 1e-9
-        np.testing.assert_allclose(found, wanted, rtol=rounded, atol=rounded, err_msg=name)
+        np.testing.assert_allclose(predictions, wanted, rtol=rounded, atol=rounded, err_msg=name)
     else:
-        np.testing.assert_array_equal(found, wanted, err_msg=name)
+        np.testing.assert_array_equal(predictions, wanted, err_msg=name)
 
 
 def check_score_is_a_number(case: Case) -> None:
@@ -145,19 +145,19 @@ def check_score_is_a_number(case: Case) -> None:
     if not hasattr(case.on_dask, "score"):
         return
     for weights in ({}, {"sample_weight": case.weight}) if case.takes_weights() else ({},):
-        found = case.on_dask.score(spread(case.X), spread(case.y), **{name: spread(w) for name, w in weights.items()})
-        assert isinstance(found, float), f"it is a {type(found).__name__}"
+        score = case.on_dask.score(spread(case.X), spread(case.y), **{name: spread(w) for name, w in weights.items()})
+        assert isinstance(score, float), f"it is a {type(score).__name__}"
         rounded = 1e-4 if _is_narrow(case.on_dask.predict(case.X[:1])) else 1e-7
-        assert found == pytest.approx(case.on_dask.score(case.X, case.y, **weights), rel=rounded)
+        assert score == pytest.approx(case.on_dask.score(case.X, case.y, **weights), rel=rounded)
 
 
 def check_weights_are_repetitions(case: Case) -> None:
     """Check that a row of weight n is as good as n rows, and one of weight 0 as none."""
     if not case.takes_weights():
         return
-    found = case.new().fit(spread(case.X), spread(case.y), sample_weight=spread(case.weight))
+    weighted = case.new().fit(spread(case.X), spread(case.y), sample_weight=spread(case.weight))
     times = case.weight.astype(int)
-    case.check_alike(found, case.new().fit(np.repeat(case.X, times, axis=0), np.repeat(case.y, times)))
+    case.check_alike(weighted, case.new().fit(np.repeat(case.X, times, axis=0), np.repeat(case.y, times)))
 
 
 def check_frames_keep_their_names(case: Case) -> None:

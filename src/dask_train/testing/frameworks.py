@@ -116,15 +116,15 @@ class FrameworkTests(ABC):
 
     def test_the_adapter_travels_and_loads_no_framework(self) -> None:
         """Client and scheduler may have no framework, and a Dask worker must not import one."""
-        found = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", _LOADED, json.dumps(dict(self.counts))],
             input=pickle.dumps(self.framework()),
             capture_output=True,
             timeout=60,
             check=False,
         )
-        assert found.returncode == 0, found.stderr.decode()
-        assert not set(self.loads) & set(json.loads(found.stdout))
+        assert completed.returncode == 0, completed.stderr.decode()
+        assert not set(self.loads) & set(json.loads(completed.stdout))
 
     def test_check_takes_what_works_and_refuses_what_can_not(self) -> None:
         """Refusals are ``ValueError`` with the reason, in the client."""
@@ -143,9 +143,9 @@ class FrameworkTests(ABC):
 
     def test_addresses_are_distinct_and_held(self, met: ContractRun) -> None:
         """No other process is given a port between its announcement and its use."""
-        told = [address for _, _, address in met.addresses.tasks() if address]
-        assert len(set(told)) == len(told)
-        assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) for address in told), told
+        addresses = [address for _, _, address in met.addresses.tasks() if address]
+        assert len(set(addresses)) == len(addresses)
+        assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) for address in addresses), addresses
         assert not met.free, "these ports are not bound"
 
     def test_rendezvous_gives_what_it_promises(self, met: ContractRun) -> None:
@@ -234,9 +234,9 @@ def _look_at_batches(session: RoleSession) -> list[str]:
             wrong.append(f"{expected} became {batch!r}")
             continue
         for array, tensor in zip(expected, batch, strict=True):
-            found = np.asarray(tensor)
+            values = np.asarray(tensor)
             np.asarray(tensor[:1])  # an operation may fail on memory that can be read: TensorFlow aborts
-            same = found.dtype == array.dtype and found.shape == array.shape and (found == array).all()
+            same = values.dtype == array.dtype and values.shape == array.shape and (values == array).all()
             if not same or len(tensor) != len(array):
                 wrong.append(f"{array.dtype} {array.shape} {array!r} became {tensor!r}")
     return wrong
@@ -258,5 +258,5 @@ def _look_at_memory(framework: Framework) -> list[str]:
         (tensor,) = framework.to_batch((array,))
         kept.append(tensor[2:] if number % 2 else tensor)
         del array, tensor
-    found = [np.unique(np.asarray(tensor)).tolist() for tensor in kept]
-    return [] if found == [[number] for number in range(6)] else [f"tensors of 0 to 5 have become {found}"]
+    values = [np.unique(np.asarray(tensor)).tolist() for tensor in kept]
+    return [] if values == [[number] for number in range(6)] else [f"tensors of 0 to 5 have become {values}"]

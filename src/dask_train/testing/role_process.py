@@ -95,12 +95,12 @@ def _meet_and_do(work: bytes, end: Connection) -> RoleAnswer:
     end.send_bytes(cloudpickle.dumps(framework.prepare(me)))
     peers, timeout_s = end.recv()
     before, started = dict(os.environ), time.monotonic()
-    value, error, extras = None, None, frozenset[str]()
+    value, error, extra_names = None, None, frozenset[str]()
     try:
-        with framework.rendezvous(me, peers, timeout_s) as given:
-            extras = frozenset(given)
-            value = function(RoleSession(me, framework, given, end))
+        with framework.rendezvous(me, peers, timeout_s) as extras:
+            extra_names = frozenset(extras)
+            value = function(RoleSession(me, framework, extras, end))
     except Exception as failure:
         error = failure
     changed = frozenset(key for key, _ in dict(os.environ).items() ^ before.items())
-    return RoleAnswer(value=value, error=error, extras=extras, changed=changed, took_s=time.monotonic() - started)
+    return RoleAnswer(value=value, error=error, extras=extra_names, changed=changed, took_s=time.monotonic() - started)

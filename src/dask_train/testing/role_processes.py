@@ -127,9 +127,9 @@ class RoleProcesses:
 
     def answer(self, key: Key) -> RoleAnswer:
         """Return what became of one; waits for it."""
-        found = self._receive(key)
-        assert isinstance(found, RoleAnswer)
-        return found
+        answer = self._receive(key)
+        assert isinstance(answer, RoleAnswer)
+        return answer
 
     def is_done(self, key: Key) -> bool:
         """Return whether its answer is there."""

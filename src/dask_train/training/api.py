@@ -187,8 +187,8 @@ def train(  # noqa: PLR0913 - one keyword for each setting of a run
     ...         session.report(loss=step(x, y))
     >>> dt.train(worker, roles={"worker": 4}, data=(X, y), stop="loss < 0.1")
     """
-    given = dict(locals())
-    run, inputs = RunSettings.of(given), RunInputs(data=data, datasets=datasets, features=features, label=label)
+    arguments = dict(locals())
+    run, inputs = RunSettings.of(arguments), RunInputs(data=data, datasets=datasets, features=features, label=label)
     check_best_of_train(run.checkpoint)
     start: Any = run_in_process if is_in_process(roles) else launch
     started: Result | Run[Result] = start(function, roles, inputs, run, framework=framework)

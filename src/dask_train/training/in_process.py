@@ -121,10 +121,10 @@ def _refuse(why: str, change: str) -> NoReturn:
 
 
 def _peer(client: Any) -> Peer | None:
-    found = client_or_none(client)
-    if found is None:
+    dask_client = client_or_none(client)
+    if dask_client is None:
         return None
-    peer = Peer(found)
+    peer = Peer(dask_client)
     if peer.asynchronous:
         _refuse("an asynchronous client could do nothing meanwhile", "pass a client that is not")
     return peer
@@ -166,8 +166,8 @@ class _InProcessRun:
         try:
             value = self._run(function)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            self._history.finished(Finish(verdict=Verdict.ROLE_FAILED, what=told))
+            message = f"{type(error).__name__}: {error}"
+            self._history.finished(Finish(verdict=Verdict.ROLE_FAILED, what=message))
             self._history.settle_log()
             raise
         except BaseException as error:  # a Ctrl-C, above all
@@ -176,9 +176,9 @@ class _InProcessRun:
                 leave_result(error, ended(None))
                 self._history.settle_log(INTERRUPTED_S)
             raise
-        found = ended(value)
-        self._history.deliver(found)
-        return found
+        outcome = ended(value)
+        self._history.deliver(outcome)
+        return outcome
 
     def _run(self, function: Callable[[Session], Any]) -> Any:
         job, adapter = self._job, self._job.framework

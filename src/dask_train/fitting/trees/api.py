@@ -173,8 +173,10 @@ class Trees(ModelKind):
         data = made("data", *given.rows, known=_schema_of(self.first(call)))
         check_some_rows("The data", source := data.source("data"))
         is_tuple = settings.validation_data is not None
-        told = ["validation_data" if is_tuple else f"eval_set[{number}]" for number in range(len(given.evals))]
-        sets, sources = _eval_sets(given, told, data, made)
+        argument_names = [
+            "validation_data" if is_tuple else f"eval_set[{number}]" for number in range(len(given.evals))
+        ]
+        sets, sources = _eval_sets(given, argument_names, data, made)
         return FitRows(data=data, validation=sets, inputs=RunInputs(data={"worker": source}, datasets=sources))
 
     def framework(self, *, in_place: bool = False) -> Framework:  # noqa: ARG002 - none is replaced so
@@ -223,22 +225,22 @@ def _schema_of(first: Any) -> Any:
 
 
 def _eval_sets(
-    given: GivenRows, told: Sequence[str], data: InputData, made: Callable[..., InputData]
+    given: GivenRows, argument_names: Sequence[str], data: InputData, made: Callable[..., InputData]
 ) -> tuple[list[EvalSet], dict[str, Any]]:
-    """Return the rows that are scored, as ``told`` calls them in errors, and those of them that are not trained on."""
+    """Return the rows that are scored, called ``argument_names`` in errors, and those of them not trained on."""
     is_own = [is_same(each, given.rows) for each in given.evals]
     sets: list[EvalSet] = []
     sources: dict[str, Any] = {}
     for number, (x, y, others) in enumerate(given.evals):
-        name, what = given.names[number], told[number]
+        name, what = given.names[number], argument_names[number]
         if is_own[number] and name != TRAINING:
             sets.append(EvalSet(name=name, prefix="", dataset="", columns=data.columns))
             continue
-        found = made(what, x, y, others, known=data.schema)
-        check_same_features(what, found.columns, data.columns)
+        eval_data = made(what, x, y, others, known=data.schema)
+        check_same_features(what, eval_data.columns, data.columns)
         prefix = "" if is_own[number] else "val_" if is_own.count(False) == 1 else f"{name}_"
-        sets.append(EvalSet(name=name, prefix=prefix, dataset=name, columns=found.columns))
-        sources[name] = found.source(what)
+        sets.append(EvalSet(name=name, prefix=prefix, dataset=name, columns=eval_data.columns))
+        sources[name] = eval_data.source(what)
     return sets, sources
 
 
@@ -257,13 +259,12 @@ def evals_of(
     if validation_data is not None:
         if eval_set is not None:
             raise ValueError("validation_data and eval_set are two ways to say the same. Pass one of them.")
-        given = validation_data
-        if not isinstance(given, tuple | list):  # a frame like the data
+        if not isinstance(validation_data, tuple | list):  # a frame like the data
             named = {name: value for name, value in by_name.items() if isinstance(value, str)}
-            given = (given, None)
-        elif not 2 <= len(given) <= 3:
-            raise ValueError(f"validation_data has {len(given)} elements; it is (X, y) or (X, y, weights).")
-        x, y, *weight = given
+            validation_data = (validation_data, None)
+        elif not 2 <= len(validation_data) <= 3:
+            raise ValueError(f"validation_data has {len(validation_data)} elements; it is (X, y) or (X, y, weights).")
+        x, y, *weight = validation_data
         if weight and weights is not None:
             raise ValueError("validation_data has weights, and a list of weights was passed, too. Pass one of them.")
         eval_set, weights = [(x, y)], weight or weights

@@ -20,13 +20,13 @@ def configuration_of(task: TreesTask, session: Session, *, free: Set[str]) -> di
     """
     matrix = task.columns.matrix
     params = {name: repr(value) for name, value in task.estimator.get_params().items() if name not in free}
-    found = {name: value for name, value in params.items() if " at 0x" not in value}
-    found |= {"rows": f"{session.num_rows:,}", "features": repr(matrix.names or matrix.row_shape[0])}
+    configuration = {name: value for name, value in params.items() if " at 0x" not in value}
+    configuration |= {"rows": f"{session.num_rows:,}", "features": repr(matrix.names or matrix.row_shape[0])}
     if matrix.categories is not None:  # trees know them by their codes
         text = repr([known if known is None else list(known) for known in matrix.categories])
         long = f"{text[:100]}... {hashlib.sha256(text.encode()).hexdigest()[:8]}"
-        found["categories"] = text if len(text) <= len(long) else long
-    return found
+        configuration["categories"] = text if len(text) <= len(long) else long
+    return configuration
 
 
 def check_same(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -39,9 +39,12 @@ def check_same(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """
     differing = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))
     if differing:
-        told = ", ".join(f"{name}={then.get(name)!r} there and {now.get(name)!r} here" for name in differing[:_NAMED])
-        told += f", and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
+        differences = ", ".join(
+            f"{name}={then.get(name)!r} there and {now.get(name)!r} here" for name in differing[:_NAMED]
+        )
+        differences += f", and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
         raise ValueError(
-            f"The checkpoint is of another fit: {told}. Go on with the same estimator and data; only n_estimators and "
-            "the number of workers may differ. Or begin anew, in another folder or without resume=True."
+            f"The checkpoint is of another fit: {differences}. Go on with the same estimator and data; only "
+            "n_estimators and the number of workers may differ. Or begin anew, in another folder or without "
+            "resume=True."
         )

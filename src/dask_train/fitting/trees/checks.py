@@ -37,10 +37,10 @@ def check_best(kept: Checkpoint | None, *, validates: bool) -> None:
 
 def check_stops_early(params: Mapping[str, Any], *, validates: bool) -> None:
     """Refuse early stopping without rows that are scored, as both libraries do; of LightGBM's dart it stops nothing."""
-    asked = [name for name in _STOPS_EARLY if (params.get(name) or 0) > 0]
-    if asked and not validates and params.get("boosting_type") != "dart":
+    names = [name for name in _STOPS_EARLY if (params.get(name) or 0) > 0]
+    if names and not validates and params.get("boosting_type") != "dart":
         raise ValueError(
-            f"{asked[0]}={params[asked[0]]}: early stopping needs at least 1 validation dataset, whose scores it looks "
+            f"{names[0]}={params[names[0]]}: early stopping needs at least 1 validation dataset, whose scores it looks "
             "at. Pass validation_data=(X, y), or eval_set."
         )
 
@@ -73,10 +73,10 @@ def check_rows(model: Any, library: str, columns: Columns) -> None:
 
 def check_same_features(what: str, columns: Columns, of_data: Columns) -> None:
     """Refuse rows to score that have other features than those to train on."""
-    given, known = columns.matrix, of_data.matrix
-    if (given.row_shape, given.names) != (known.row_shape, known.names):
+    matrix, known = columns.matrix, of_data.matrix
+    if (matrix.row_shape, matrix.names) != (known.row_shape, known.names):
         raise ValueError(
-            f"{what} has the features {given.names or given.row_shape[0]}, and the data "
+            f"{what} has the features {matrix.names or matrix.row_shape[0]}, and the data "
             f"{known.names or known.row_shape[0]}. Pass the same ones in the same order."
         )
 

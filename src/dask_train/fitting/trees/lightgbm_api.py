@@ -82,7 +82,7 @@ class LightGBMTrees(Trees):
         check_together(model.get_params(), workers)
 
 
-def _checked_names(own: Sequence[str], given: Sequence[Any]) -> list[str]:
+def _checked_names(own: Sequence[str], eval_names: Sequence[Any]) -> list[str]:
     """Return what the user calls the sets that are scored; that of the rows to train on has a name of its own.
 
     Raises
@@ -90,9 +90,9 @@ def _checked_names(own: Sequence[str], given: Sequence[Any]) -> list[str]:
     ValueError
         There are more or fewer names than sets, or two are the same.
     """
-    if len(given) != len(own):
-        raise ValueError(f"eval_names has {len(given)} names, and there are {len(own)} sets to score.")
-    names = [one if one == TRAINING else str(name) for one, name in zip(own, given, strict=True)]
+    if len(eval_names) != len(own):
+        raise ValueError(f"eval_names has {len(eval_names)} names, and there are {len(own)} sets to score.")
+    names = [one if one == TRAINING else str(name) for one, name in zip(own, eval_names, strict=True)]
     if twice := [each for number, each in enumerate(names) if each in names[:number]]:
         raise ValueError(f"eval_names calls two sets {twice[0]!r}, and scores go by name. Name each otherwise.")
     return names

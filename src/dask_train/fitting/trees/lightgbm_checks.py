@@ -30,8 +30,11 @@ def check_metrics(params: Mapping[str, Any], eval_metric: Any) -> None:
     ValueError
         LightGBM has not, and would leave a metric out of the scores.
     """
-    asked = {"eval_metric": eval_metric, **{name: params.get(name) for name in sorted(names_of_parameter("metric"))}}
-    for argument, value in asked.items():
+    metrics_by_argument = {
+        "eval_metric": eval_metric,
+        **{name: params.get(name) for name in sorted(names_of_parameter("metric"))},
+    }
+    for argument, value in metrics_by_argument.items():
         for name in _names(value):
             if name.lower() not in _NO_METRIC and not _is_known(name):
                 at = f" Ranks such as {name!r} are set with eval_at=." if "@" in name else ""

@@ -35,24 +35,24 @@ def settled(
     ValueError
         There is to be no round.
     """
-    found = {"deterministic": True, **deepcopy(dict(params))}
+    booster_params = {"deterministic": True, **deepcopy(dict(params))}
     ways = ("force_col_wise", "force_row_wise")
-    if not any(found.get(name) for way in ways for name in names_of_parameter(way)):
-        found.setdefault(ways[by_row], True)
-    rounds = int(_taken(found, "num_iterations", num_rounds))
+    if not any(booster_params.get(name) for way in ways for name in names_of_parameter(way)):
+        booster_params.setdefault(ways[by_row], True)
+    rounds = int(_taken(booster_params, "num_iterations", num_rounds))
     if rounds < 1:
         raise ValueError(f"n_estimators is {rounds}; a fit has 1 round or more.")
-    patience, callbacks = int(_taken(found, "early_stopping_round", 0)), []
+    patience, callbacks = int(_taken(booster_params, "early_stopping_round", 0)), []
     if patience > 0:
         callbacks.append(
             lightgbm.early_stopping(
                 patience,
-                first_metric_only=bool(found.get("first_metric_only", False)),
-                min_delta=found.get("early_stopping_min_delta", 0.0),
+                first_metric_only=bool(booster_params.get("first_metric_only", False)),
+                min_delta=booster_params.get("early_stopping_min_delta", 0.0),
                 verbose=False,
             )
         )
-    return found, rounds, callbacks
+    return booster_params, rounds, callbacks
 
 
 def sums_by_row(params: Mapping[str, Any], num_rows: int, num_features: int) -> bool:
@@ -69,8 +69,8 @@ def sums_by_row(params: Mapping[str, Any], num_rows: int, num_features: int) -> 
 def _taken(params: dict[str, Any], name: str, default: Any) -> Any:
     """Take a parameter out, by its name or by another one that LightGBM knows."""
     names = [name, *sorted(names_of_parameter(name) - {name})]
-    given = [value for value in [params.pop(each, None) for each in names] if value is not None]
-    return given[0] if given else default
+    values = [value for value in [params.pop(each, None) for each in names] if value is not None]
+    return values[0] if values else default
 
 
 def last_scores(scores: Mapping[str, Mapping[str, Sequence[float]]], best: int) -> Any:
@@ -83,8 +83,8 @@ def last_scores(scores: Mapping[str, Mapping[str, Sequence[float]]], best: int) 
     best
         Not above 0 if nothing looked for the best one.
     """
-    found: Any = defaultdict(OrderedDict)
+    round_scores: Any = defaultdict(OrderedDict)
     for name, by_metric in scores.items():
         for metric, values in by_metric.items():
-            found[name][metric] = values[best - 1 if best > 0 else -1]
-    return found
+            round_scores[name][metric] = values[best - 1 if best > 0 else -1]
+    return round_scores

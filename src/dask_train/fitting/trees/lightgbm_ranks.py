@@ -58,19 +58,19 @@ def parallel(params: Mapping[str, Any], session: Session) -> dict[str, Any]:
     ValueError
         Each rank would train a model of its own rows.
     """
-    found = dict(params)
+    rank_params = dict(params)
     if session.world_size == 1:
-        return found
-    check_together(found, session.world_size)
-    asked = [found.pop(name) for name in _LEARNER if name in found]
-    found.update(session.network)
-    if asked and asked[-1] != "serial":
-        found["tree_learner"] = asked[-1]
+        return rank_params
+    check_together(rank_params, session.world_size)
+    tree_learners = [rank_params.pop(name) for name in _LEARNER if name in rank_params]
+    rank_params.update(session.network)
+    if tree_learners and tree_learners[-1] != "serial":
+        rank_params["tree_learner"] = tree_learners[-1]
     for name in ("min_child_samples", "min_data_in_leaf", "min_data_per_leaf", "min_data", "min_samples_leaf"):
-        if name in found and int(found[name]) < 1:
-            found[name] = 1  # leaves that LightGBM takes for empty, by its count, would end the run
-    _tell(found, session)
-    return found
+        if name in rank_params and int(rank_params[name]) < 1:
+            rank_params[name] = 1  # leaves that LightGBM takes for empty, by its count, would end the run
+    _tell(rank_params, session)
+    return rank_params
 
 
 def _tell(params: Mapping[str, Any], session: Session) -> None:

@@ -197,8 +197,8 @@ class LightGBMRounds:
 
     def _scored(self, feval: Any) -> list[Any]:
         """Return the scores of whole sets, as the first rank has found them."""
-        found = self._booster.eval_valid(feval) if self._session.world_rank == 0 else []
-        content = np.frombuffer(cloudpickle.dumps(found) if found else b"", np.uint8)
+        scores = self._booster.eval_valid(feval) if self._session.world_rank == 0 else []
+        content = np.frombuffer(cloudpickle.dumps(scores) if scores else b"", np.uint8)
         everyones = self._session.all_gather(content)
         return list(cloudpickle.loads(everyones.tobytes())) if len(everyones) else []
 

@@ -53,10 +53,10 @@ def decoded(x: np.ndarray, codes: Sequence[int]) -> np.ndarray:
         x = x.astype(np.float32 if x.dtype.itemsize <= 2 else np.float64)
     if not codes or not len(x):
         return x
-    found = np.array(x, np.float64)
-    some = found[..., codes]
-    found[..., codes] = np.where(some < 0, np.nan, some)
-    return found
+    floats = np.array(x, np.float64)
+    some = floats[..., codes]
+    floats[..., codes] = np.where(some < 0, np.nan, some)
+    return floats
 
 
 class DataSets:
@@ -149,11 +149,11 @@ class DataSets:
         if total > size:
             chosen = np.sort(np.random.default_rng(total).choice(total, size, replace=False))
         chosen = chosen[(chosen >= first) & (chosen < first + mine)] - first
-        found = []
+        samples = []
         for part in self._parts:
-            found.append(part.x[chosen[(chosen >= 0) & (chosen < len(part))]])
+            samples.append(part.x[chosen[(chosen >= 0) & (chosen < len(part))]])
             chosen = chosen - len(part)
-        everyones: np.ndarray = session.all_gather(np.concatenate(found))
+        everyones: np.ndarray = session.all_gather(np.concatenate(samples))
         return decoded(everyones, _codes(self._task.columns.matrix))
 
     def _columns(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,12 +161,12 @@ class DataSets:
         codes = [
             place for place in _codes(column) if not column.origins[place].is_ordered
         ]  # LightGBM takes ordered ones for numbers
-        asked = self._task.settings.get("categorical_feature", "auto")
+        categorical_feature = self._task.settings.get("categorical_feature", "auto")
         return {
             # The sample has few rows, and must not leave out features for that.
             "params": {**params, "feature_pre_filter": False},
             "feature_name": "auto" if column.names is None else list(column.names),
-            "categorical_feature": codes if codes and asked == "auto" else asked,
+            "categorical_feature": codes if codes and categorical_feature == "auto" else categorical_feature,
         }
 
     def _of_parts(
@@ -176,17 +176,17 @@ class DataSets:
         if has_linear_trees(params):
             # LightGBM keeps these rows, and writes them past its memory where it gets them piece by piece.
             rows = np.concatenate([decoded(part.x, _codes(column)) for part in parts])
-        given: dict[str, Any] = {"label": self._encoded(np.concatenate([part.y for part in parts]))}
+        fields: dict[str, Any] = {"label": self._encoded(np.concatenate([part.y for part in parts]))}
         if parts[0].sample_weight is not None:
-            given["weight"] = np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None])
-        if weigh and (by_class := self._class_weights(given["label"])) is not None:
-            given["weight"] = by_class * given.get("weight", 1.0)
+            fields["weight"] = np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None])
+        if weigh and (by_class := self._class_weights(fields["label"])) is not None:
+            fields["weight"] = by_class * fields.get("weight", 1.0)
         if parts[0].qid is not None:
-            given["group"] = np.concatenate([part.group_sizes() for part in parts])
+            fields["group"] = np.concatenate([part.group_sizes() for part in parts])
         if self._train is None and self.start is None and parts[0].margin is None and self._session.world_size > 1:
-            self.first_score = first_score(params, given["label"], given.get("weight"), self._session)
-        made = lightgbm.Dataset(rows, reference=reference, **given, **self._columns(params)).construct()
-        if "weight" not in given:
+            self.first_score = first_score(params, fields["label"], fields.get("weight"), self._session)
+        made = lightgbm.Dataset(rows, reference=reference, **fields, **self._columns(params)).construct()
+        if "weight" not in fields:
             made.set_field("weight", None)  # else zeros, where the reference has weights
         self._begin(made, parts, column)
         made.pandas_categorical = [list(known) for known in column.categories or () if known is not None] or None
@@ -238,8 +238,8 @@ class DataSets:
                 self._of_classes = counts.sum() / (len(counts) * counts)
             else:
                 self._of_classes = np.array([float(wanted.get(each, 1.0)) for each in self._classes.tolist()])
-        found: np.ndarray = self._of_classes[y]
-        return found
+        weights: np.ndarray = self._of_classes[y]
+        return weights
 
 
 class Asked:

@@ -222,8 +222,8 @@ def classes_of(session: Session, parts: Sequence[TreeRows]) -> np.ndarray:
     if mine.dtype.kind == "U":  # as long as the longest of all ranks
         longest = int(session.all_reduce(np.array(mine.dtype.itemsize // 4), "max"))
         mine = mine.astype(f"U{max(1, longest)}")
-    found: np.ndarray = np.unique(session.all_gather(mine))
-    return found
+    classes: np.ndarray = np.unique(session.all_gather(mine))
+    return classes
 
 
 def plain_labels(y: np.ndarray) -> np.ndarray:

@@ -79,21 +79,21 @@ def grown(
     schema: FrameSchema | None = None,
 ) -> TreesResult:
     """Return the result of a run; where it was ended before its first rank could tell, the estimator stays as it is."""
-    found: Outcome | None = result.results["worker"][0]
+    outcome: Outcome | None = result.results["worker"][0]
     lines = [line for line in result.ledger.lines if line.role == "worker" and line.dataset == 0]
     rows = {line.rank: line for line in lines}
     ledger = Ledger.of_lines(lines, lambda _: sum(line.trained for line in rows.values()))
-    if found is None:
+    if outcome is None:
         warn_not_fitted(model, result, "round")
         return result_of(TreesResult, result, None, model=model, schema=schema, ledger=ledger)
-    fitted = found.header["estimator"]
+    fitted = outcome.header["estimator"]
     take_over(model, fitted)
     note_schema(model, schema)
-    _take_states(callbacks, found.header["callbacks"])
+    _take_states(callbacks, outcome.header["callbacks"])
     return result_of(
         TreesResult,
         result,
-        found,
+        outcome,
         model=model,
         ledger=ledger,
         best_epoch=_best(fitted),

@@ -125,8 +125,8 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
     form = open_form(what, value, picks)
     frame = form["values"][0]
     if not any(map(dask.is_dask_collection, form["values"])) and not isinstance(frame, list):
-        for given in form["values"]:
-            check_plain(what, given)
+        for piece in form["values"]:
+            check_plain(what, piece)
         plan = make_plan(what, form)
         arrays = [
             read(what, one, form["values"]) if one["columns"] else np.asarray(form["values"][one["piece"]])
@@ -142,14 +142,14 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
         made = getattr(source, "plan", None)  # as of frames; delayed partitions have none
         columns = None if made is None else made["reads"][0]["columns"]
     places = dict(zip(names, range(len(names)), strict=True))
-    meant = Columns(
+    column_places = Columns(
         features=places["x"],
         labels=places["y"],
         weights=places.get("sample_weight"),
         margins=places.get("margin"),
         groups=places.get("qid"),
     )
-    known = _known(what, source, meant)
+    known = _known(what, source, column_places)
     if columns is not None:
         meta = meta_of(frame)
         origins = tuple(SourceColumn(name=each["name"], dtype=meta[each["name"]].dtype) for each in columns)
@@ -162,8 +162,8 @@ def _known(what: str, source: Source | SharedSegments, columns: Columns) -> Colu
     rows = source.columns
     shape = None if rows is None else rows[columns.features].row_shape
     if rows is None or shape is None or len(shape) != 1:
-        told = "are not known before they are computed" if shape is None else f"have the shape {shape}"
-        raise ValueError(f"{what}: rows of features {told}. Pass a matrix, a row each, of Dask, NumPy or pandas.")
+        problem = "are not known before they are computed" if shape is None else f"have the shape {shape}"
+        raise ValueError(f"{what}: rows of features {problem}. Pass a matrix, a row each, of Dask, NumPy or pandas.")
     return columns.with_rows(rows)
 
 

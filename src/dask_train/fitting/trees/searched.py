@@ -52,10 +52,10 @@ def check_prefix(model: Any) -> None:
             f"build returned a {kind}, which needs the number of each row's query, and dt.search takes no qid. Call "
             "dt.fit for each of its parameters."
         )
-    asked = {name: params.get(name) for name in ("booster", "boosting_type", "boosting", "boost")}
-    if found := [name for name, value in asked.items() if value == "dart"]:
+    boosters = {name: params.get(name) for name in ("booster", "boosting_type", "boosting", "boost")}
+    if dart_names := [name for name, value in boosters.items() if value == "dart"]:
         raise ValueError(
-            f"{found[0]}='dart': later rounds change the weights of earlier trees, so a trial's best round has no "
+            f"{dart_names[0]}='dart': later rounds change the weights of earlier trees, so a trial's best round has no "
             "model in the end. Choose another booster; or pass scoring=, with which whole fits are compared."
         )
     if any(getattr(each, "save_best", False) for each in params.get("callbacks") or ()):

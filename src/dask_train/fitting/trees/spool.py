@@ -78,9 +78,9 @@ def spooled(
     whole = {matrix: x, **{place: np.concatenate(values) for place, values in kept.items()}}
     num_pages = max(1, -(-x.nbytes // page_bytes))
     cuts = np.linspace(0, num_rows, min(num_pages, num_rows) + 1).astype(int)
-    given = range(max(whole) + 1)
+    all_places = range(max(whole) + 1)
     return [
-        tuple(whole[place][start:stop] if place in whole else x[:0] for place in given)
+        tuple(whole[place][start:stop] if place in whole else x[:0] for place in all_places)
         for start, stop in pairwise(cuts)
     ]
 

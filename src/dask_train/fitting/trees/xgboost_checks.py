@@ -31,17 +31,17 @@ def check_params(params: Mapping[str, Any], num_features: int, names: Sequence[s
     xgboost.core.XGBoostError
         A value is invalid, or names an objective or metric that XGBoost does not have; it is a ValueError.
     """
-    asked = {name: value for name, value in params.items() if name != "device" and not callable(value)}
-    metrics = asked.get("eval_metric")
+    booster_params = {name: value for name, value in params.items() if name != "device" and not callable(value)}
+    metrics = booster_params.get("eval_metric")
     if isinstance(metrics, list | tuple):
-        asked["eval_metric"] = [each for each in metrics if not callable(each)]
-    if str(asked.get("objective")).startswith("multi:"):
-        asked.setdefault("num_class", 2)  # classifiers find it in the labels
-    asked["verbosity"] = 0  # a booster sets it for the whole process: the context sets it back
+        booster_params["eval_metric"] = [each for each in metrics if not callable(each)]
+    if str(booster_params.get("objective")).startswith("multi:"):
+        booster_params.setdefault("num_class", 2)  # classifiers find it in the labels
+    booster_params["verbosity"] = 0  # a booster sets it for the whole process: the context sets it back
     with xgboost.config_context(), warnings.catch_warnings():  # a worker warns of parameters, as a notice
         warnings.simplefilter("ignore")
         no_rows = xgboost.DMatrix(np.zeros((1, num_features)), label=[0.0], feature_names=names and list(names))
-        xgboost.Booster(asked, [no_rows]).save_config()
+        xgboost.Booster(booster_params, [no_rows]).save_config()
 
 
 def check_labels(model: Any, x: Any, y: Any, label: Any) -> None:
@@ -63,13 +63,13 @@ def check_labels(model: Any, x: Any, y: Any, label: Any) -> None:
         y = x[label] if label in getattr(x, "columns", ()) else None
     if not isinstance(model, xgboost.XGBClassifier) or not isinstance(y, np.ndarray | pd.Series):
         return
-    found = np.asarray(y)
-    if found.dtype.kind not in "biuf" or found.size != len(found) or np.isnan(found).any():
+    labels = np.asarray(y)
+    if labels.dtype.kind not in "biuf" or labels.size != len(labels) or np.isnan(labels).any():
         return  # text and missing labels are reported elsewhere; several targets are indicators
-    classes = np.unique(found)
+    classes = np.unique(labels)
     if not np.array_equal(classes, np.arange(len(classes))):
-        told = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
+        listing = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
         raise ValueError(
-            f"The labels are {told}, and XGBoost numbers classes 0, 1 and so on. Number them anew, such as with "
+            f"The labels are {listing}, and XGBoost numbers classes 0, 1 and so on. Number them anew, such as with "
             "y_new = np.searchsorted(classes, y), or use LightGBM, which takes labels as they are."
         )

@@ -53,12 +53,12 @@ def tell(params: Mapping[str, Any], metrics: Any, session: Session) -> None:
     """
     if session.world_rank != 0 or session.world_size == 1:
         return
-    objective, asked = params.get("objective"), metrics if isinstance(metrics, list | tuple) else [metrics]
-    found = [each for each in asked if isinstance(each, str) and each.partition("@")[0] in BY_RANK]
-    if found:
+    objective, all_metrics = params.get("objective"), metrics if isinstance(metrics, list | tuple) else [metrics]
+    averaged = [each for each in all_metrics if isinstance(each, str) and each.partition("@")[0] in BY_RANK]
+    if averaged:
         session.notice(
-            f"{', '.join(found)}: XGBoost takes the mean over workers of what each finds of its own rows. For that of "
-            "all rows pass a function, such as eval_metric=sklearn.metrics.roc_auc_score."
+            f"{', '.join(averaged)}: XGBoost takes the mean over workers of what each finds of its own rows. For that "
+            "of all rows pass a function, such as eval_metric=sklearn.metrics.roc_auc_score."
         )
     if objective in QUANTILES and tuple(map(int, xgboost.__version__.split(".")[:2])) < SUMMED_FROM:
         session.notice(
@@ -78,13 +78,13 @@ def unused_told(session: Session) -> Iterator[None]:
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def told(message: Warning | str, *others: Any, **more: Any) -> None:
-            found = _UNUSED.search(str(message))
-            if found is not None and session.world_rank == 0:
-                session.notice(f"XGBoost does not use the parameters {found[1]}: look for a misspelt name.")
+        def report_unused(message: Warning | str, *others: Any, **more: Any) -> None:
+            match = _UNUSED.search(str(message))
+            if match is not None and session.world_rank == 0:
+                session.notice(f"XGBoost does not use the parameters {match[1]}: look for a misspelt name.")
             show(message, *others, **more)
 
-        warnings.showwarning = told
+        warnings.showwarning = report_unused
         yield
 
 

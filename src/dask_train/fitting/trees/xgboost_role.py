@@ -68,14 +68,14 @@ def end_with(estimator: Any, number: int) -> None:
 
 def _rest(task: TreesTask, matrices: Matrices, labels: np.ndarray) -> dict[str, Any]:
     """Return the arguments of ``fit`` besides its rows, which stand-ins take the place of."""
-    found: dict[str, Any] = {"xgb_model": task.start, **task.settings}
+    arguments: dict[str, Any] = {"xgb_model": task.start, **task.settings}
     if task.evals:
-        found["eval_set"] = [(matrices.stand_ins[each.dataset], labels) for each in task.evals]
+        arguments["eval_set"] = [(matrices.stand_ins[each.dataset], labels) for each in task.evals]
     if task.columns.groups is not None:
-        found["qid"] = matrices.queries
+        arguments["qid"] = matrices.queries
         if task.evals:
-            found["eval_qid"] = [matrices.queries for _ in task.evals]
-    return found
+            arguments["eval_qid"] = [matrices.queries for _ in task.evals]
+    return arguments
 
 
 class Matrices:
@@ -162,16 +162,16 @@ class Batches(xgboost.DataIter):
             return False
         part, column = self._parts[self._next], self._column
         self._next += 1
-        given: dict[str, Any] = {"label": part.y, "weight": part.sample_weight, "base_margin": part.margin}
+        arguments: dict[str, Any] = {"label": part.y, "weight": part.sample_weight, "base_margin": part.margin}
         if part.qid is not None:
-            given |= {"group": part.group_sizes(), "weight": part.group_weights()}
+            arguments |= {"group": part.group_sizes(), "weight": part.group_weights()}
         if column.categories is None:
             # A new view: XGBoost knows a batch that it has seen by its identity.
-            given |= {"data": part.x[:], "feature_names": None if column.names is None else list(column.names)}
+            arguments |= {"data": part.x[:], "feature_names": None if column.names is None else list(column.names)}
         else:
-            given["data"] = frame_of(part.x, column)
-        given["feature_types"] = self._types
-        input_data(**{name: value for name, value in given.items() if value is not None})
+            arguments["data"] = frame_of(part.x, column)
+        arguments["feature_types"] = self._types
+        input_data(**{name: value for name, value in arguments.items() if value is not None})
         return True
 
 
@@ -181,8 +181,9 @@ def _categories_of(start: Any) -> Any:
         return None
     booster = start.get_booster() if isinstance(start, xgboost.XGBModel) else start
     booster = booster if isinstance(booster, xgboost.Booster) else xgboost.Booster(model_file=booster)
-    found = booster.get_categories() if hasattr(booster, "get_categories") else None  # XGBoost before 3.1 keeps none
-    return None if found is None or found.empty() else found
+    # XGBoost before 3.1 keeps none.
+    categories = booster.get_categories() if hasattr(booster, "get_categories") else None
+    return None if categories is None or categories.empty() else categories
 
 
 class XGBoostRounds:

@@ -103,10 +103,10 @@ class GroupAgreement(Agreement):
         """Return the flags of the first rank."""
         if self.size == 1:
             return save, stop
-        told = [save, stop] if self.replaceable is None else [save, stop, self.resizes]
-        (found,) = self._replicas.broadcast(self._flags, [np.array(told, np.float64)])
-        self.resizes = len(found) > 2 and bool(found[2])
-        return bool(found[0]), bool(found[1])
+        own_flags = [save, stop] if self.replaceable is None else [save, stop, self.resizes]
+        (flags,) = self._replicas.broadcast(self._flags, [np.array(own_flags, np.float64)])
+        self.resizes = len(flags) > 2 and bool(flags[2])
+        return bool(flags[0]), bool(flags[1])
 
     @property
     def all_reduce_s(self) -> float:
@@ -119,8 +119,8 @@ class GroupAgreement(Agreement):
         return self._replicas.waiting_s
 
     def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:
-        (found,) = self._replicas.gather(what, [rows])
-        return np.asarray(found)
+        (gathered,) = self._replicas.gather(what, [rows])
+        return np.asarray(gathered)
 
 
 class SessionAgreement(Agreement):
@@ -140,8 +140,8 @@ class SessionAgreement(Agreement):
         """Return the flags of the first rank, by one sum: others add nothing."""
         if self.size == 1:
             return save, stop
-        found = self._session.all_reduce(np.array([save, stop], np.int64) * (self.rank == 0))
-        return bool(found[0]), bool(found[1])
+        flags = self._session.all_reduce(np.array([save, stop], np.int64) * (self.rank == 0))
+        return bool(flags[0]), bool(flags[1])
 
     def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:  # noqa: ARG002 - each call is named by its arrays
         return np.asarray(self._session.all_gather(rows))

@@ -19,9 +19,9 @@ def check_same(then: Any, now: Any) -> None:
     CheckpointError
         It does not; the message says what differs.
     """
-    if found := changes(then, now):
+    if differences := changes(then, now):
         raise CheckpointError(
-            f"The checkpoint was begun with something else: {found}.",
+            f"The checkpoint was begun with something else: {differences}.",
             "Going on with it would give neither the one model nor the other.",
             "Pass the model, data and arguments of then, or checkpoint= another folder to begin anew.",
         )
@@ -29,9 +29,9 @@ def check_same(then: Any, now: Any) -> None:
 
 def changes(then: Any, now: Any) -> str:
     """Return what differs between two configurations, as text; ``""`` if nothing does."""
-    found = list(_differences(then, now, ""))
-    more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return "; ".join(found[:_NAMED]) + more
+    differences = list(_differences(then, now, ""))
+    more = f"; and {len(differences) - _NAMED} more" if len(differences) > _NAMED else ""
+    return "; ".join(differences[:_NAMED]) + more
 
 
 def _differences(then: Any, now: Any, where: str) -> Iterator[str]:

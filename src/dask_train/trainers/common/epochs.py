@@ -90,11 +90,11 @@ class Epochs:
 
     def taken(self, first: int, stop: int, task: LoopTask, size: int = 0) -> list[BatchRange]:
         """Return batch ranges from one position to another (excluded), as the ledger counts, of ``size`` ranks."""
-        found = []
+        ranges = []
         while first < stop:
             epoch, batch = divmod(first, self.batches_of_data)
             some = min(self.batches_of_data - batch, stop - first)
-            found.append(
+            ranges.append(
                 BatchRange(
                     dataset=0,
                     turn=0,
@@ -108,7 +108,7 @@ class Epochs:
                 )
             )
             first += some
-        return found
+        return ranges
 
     def warning(self) -> str | None:
         """Return what Keras warns of: epochs that end with the data before they have all of their steps."""

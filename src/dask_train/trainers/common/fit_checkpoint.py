@@ -125,13 +125,13 @@ class FitCheckpoint:
         TypeError
             Something in it is of a kind that can't be stored, such as what a callback has put into the history.
         """
-        told = {each.name: getattr(self, each.name) for each in fields(self)}
-        told["shared"] = {name: value for name, value in self.shared.items() if name not in MAKING}
-        told["read"] = [
+        content = {each.name: getattr(self, each.name) for each in fields(self)}
+        content["shared"] = {name: value for name, value in self.shared.items() if name not in MAKING}
+        content["read"] = [
             (run, size, {rank: [astuple(stretch) for stretch in stretches] for rank, stretches in by_rank.items()})
             for run, size, by_rank in self.read
         ]
-        store(folder, {"format": FORMAT, **told})
+        store(folder, {"format": FORMAT, **content})
 
     @classmethod
     def opened(cls, folder: Path) -> FitCheckpoint:
@@ -143,8 +143,8 @@ class FitCheckpoint:
             It is no checkpoint of ``fit``, or one of a later version.
         """
         try:
-            told = stored(folder)
-            version = told.pop("format")
+            content = stored(folder)
+            version = content.pop("format")
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             names = ", ".join(sorted(file.name for file in folder.rglob("*") if file.is_file()))
             raise CheckpointError(
@@ -159,14 +159,14 @@ class FitCheckpoint:
                 "Install that version where the roles run, or pass checkpoint= another folder.",
             )
         if version < 4:
-            told["shared"] = told.pop("header")
-        told["callbacks"] = [CallbackState(*held) for held in told["callbacks"]]
-        told["read"] = [
+            content["shared"] = content.pop("header")
+        content["callbacks"] = [CallbackState(*held) for held in content["callbacks"]]
+        content["read"] = [
             (
                 run,
                 size,
                 {rank: [BatchRange.of(stretch) for stretch in stretches] for rank, stretches in by_rank.items()},
             )
-            for run, size, by_rank in told["read"]
+            for run, size, by_rank in content["read"]
         ]
-        return cls(**told)
+        return cls(**content)

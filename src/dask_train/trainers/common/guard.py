@@ -79,7 +79,7 @@ class Guard:
 
     def _compare(self, variables: list[Any], steps: int, step: int) -> None:
         """Look at the values themselves; where they are rounded differently only, all take the first worker's."""
-        found = np.zeros((1, 2, len(variables)))  # the largest distance from worker 0, and how many values are off
+        deviations = np.zeros((1, 2, len(variables)))  # the largest distance from worker 0, and how many values are off
         for place, variable in enumerate(variables):
             value = self._value_of(variable)
             first = self._first(value).astype(np.float64)
@@ -87,8 +87,8 @@ class Guard:
                 apart = np.abs(value.astype(np.float64) - first)
                 precision = np.finfo(value.dtype).eps if value.dtype.kind == "f" else 0.0
                 tolerated = _ULPS * np.sqrt(steps) * precision * np.max(np.abs(first), initial=0.0)
-            found[0, :, place] = np.max(apart, initial=0.0), np.sum(~(apart <= tolerated))  # NaN is off, too
-        (everyones,) = self._replicas.gather((self, len(variables)), [found])
+            deviations[0, :, place] = np.max(apart, initial=0.0), np.sum(~(apart <= tolerated))  # NaN is off, too
+        (everyones,) = self._replicas.gather((self, len(variables)), [deviations])
         distances, num_off = everyones[:, 0], everyones[:, 1]
         wrong = num_off > [math.prod(variable.shape) * _FEW for variable in variables]
         if wrong.any():

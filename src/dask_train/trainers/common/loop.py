@@ -251,9 +251,9 @@ class TrainingLoop(SyncedLoop):
 
     def _taken_by_all(self) -> dict[int, list[BatchRange]]:
         begun = self._sizes or [(self._agreement.size, self._place_of(self.start))]
-        found: dict[int, list[BatchRange]] = {}
+        ranges_by_rank: dict[int, list[BatchRange]] = {}
         for (size, first), (_, stop) in itertools.pairwise([*begun, (0, self._place)]):
             taken = self._epochs.taken(first, stop, self._task, size)
             for rank in range(size):
-                found.setdefault(rank, []).extend(taken)
-        return found
+                ranges_by_rank.setdefault(rank, []).extend(taken)
+        return ranges_by_rank

@@ -20,7 +20,7 @@ def scores_of(logs: dict[str, Any] | None) -> dict[str, Any]:
     return {score_name(name): float(value) for name, value in (logs or {}).items() if _is_number(value)}
 
 
-def check_stop_told(awaited: Iterable[str], told: Iterable[str], unit: str = EPOCH) -> None:
+def check_stop_told(awaited: Iterable[str], reported: Iterable[str], unit: str = EPOCH) -> None:
     """Check that the scores have come that a rule looks at, after an epoch, or what there is in place of epochs.
 
     Raises
@@ -28,7 +28,7 @@ def check_stop_told(awaited: Iterable[str], told: Iterable[str], unit: str = EPO
     ValueError
         One has not.
     """
-    names = list(map(score_name, told))
+    names = list(map(score_name, reported))
     # Epochs may be validated now and then; all scores of a round come with each.
     validated = unit != EPOCH or any(name.startswith("val_") for name in names)
     left = [name for name in awaited if name != unit and (validated or not name.startswith("val_"))]

@@ -156,8 +156,10 @@ class SyncedLoop(ABC):
             self._check_size(kept)
             self._take_over(kept)
             self._stop_reason = "" if kept.batch else self._rules.met(self.history, self._epochs_told)
-        told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.shared, kept.own, self._stop_reason)
-        agreed = self._agreement.of_first(told)
+        resume_point = (
+            None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.shared, kept.own, self._stop_reason)
+        )
+        agreed = self._agreement.of_first(resume_point)
         if agreed is not None:
             epoch, batch, steps, shared, own, self._stop_reason = agreed
             self.stopped = bool(self._stop_reason)
