@@ -198,7 +198,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
         random=checks.random_state(),
         **of_run(run),
     )
-    found: dict[str, float] = launch(
+    results: dict[str, float] = launch(
         EvaluationRole(task),
         {"worker": workers},
         RunInputs(data={"worker": source}),
@@ -207,4 +207,4 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
         display=partial(RowsDisplay, rows=source.num_rows, batch_size=settings.batch_size),
         finish=evaluated,
     )
-    return found
+    return results
