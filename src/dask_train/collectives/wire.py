@@ -110,12 +110,12 @@ def round_to_bfloat16(array: np.ndarray, out: np.ndarray, bits: np.ndarray) -> N
     array, out, bits
         Of one length: float32; uint16, what is written; and uint32, which is overwritten.
     """
-    given = array.view(np.uint32)
+    source_bits = array.view(np.uint32)
     # Half a unit more goes to the next number; exactly half only from an odd one.
-    np.right_shift(given, _UPPER, out=bits)
+    np.right_shift(source_bits, _UPPER, out=bits)
     np.bitwise_and(bits, _ONE_BIT, out=bits)
     np.add(bits, _HALF, out=bits)
-    np.add(bits, given, out=bits)
+    np.add(bits, source_bits, out=bits)
     np.right_shift(bits, _UPPER, out=bits)
     out[...] = bits
     is_nan = np.isnan(array)
