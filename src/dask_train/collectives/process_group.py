@@ -239,14 +239,14 @@ class ProcessGroup:
         self._gather(of_each, np.array([len(arrays[0])]), [slice(rank, rank + 1) for rank in range(self.size)])
         starts = np.concatenate([[0], np.cumsum(of_each.totals[0])])
         room = 1 << max(4, int(starts[-1] - 1).bit_length())  # channels are made anew for twice the rows, not for one
-        found: list[np.ndarray] = []
+        gathered: list[np.ndarray] = []
         for number, array in enumerate(arrays):
             shape = (room, *array.shape[1:])
             channel = self._known(key, (number, room), partial(self.channel, [shape], array.dtype))
             edges = (starts * math.prod(array.shape[1:])).tolist()
             self._gather(channel, np.reshape(array, -1), [slice(*pair) for pair in itertools.pairwise(edges)])
-            found.append(channel.totals[0][: starts[-1]].copy())
-        return found
+            gathered.append(channel.totals[0][: starts[-1]].copy())
+        return gathered
 
     def _gather(self, channel: SumBuffer, mine: np.ndarray, places: Sequence[slice]) -> None:
         """Fill a channel's total with what each rank has, at the place of each."""

@@ -30,16 +30,16 @@ class ShareTree:
 
     def nodes_of(self, shares: range) -> list[range]:
         """Return the fewest nodes that have just these shares, in their order."""
-        found, start = [], shares.start
+        nodes, start = [], shares.start
         while start < shares.stop:
             width = 1
             while start % (2 * width) == 0 and min(start + 2 * width, self.num_shares) <= shares.stop:
                 if start + width >= self.num_shares:
                     break
                 width *= 2
-            found.append(range(start, min(start + width, self.num_shares)))
-            start = found[-1].stop
-        return found
+            nodes.append(range(start, min(start + width, self.num_shares)))
+            start = nodes[-1].stop
+        return nodes
 
     def nodes_among(self, size: int) -> list[list[range]]:
         """Return the nodes of each of ``size`` ranks, each of which has a block of shares."""

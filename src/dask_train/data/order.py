@@ -170,8 +170,8 @@ def _near(host: np.ndarray, host_of_rank: np.ndarray, rank: int, num_hosts: int)
     spare = np.where(lying > demand, lying, 0).ravel()
     over = np.flatnonzero(spare[queue])
     queued = over[np.argsort(queue.ravel()[over].astype(np.min_scalar_type(queue.max())), kind="stable")]
-    given = _picked(queued, spare, served.ravel(), spare)
-    return np.sort(np.concatenate([local, _picked(given, (lying - served).sum(axis=1), *there)]))
+    surplus = _picked(queued, spare, served.ravel(), spare)
+    return np.sort(np.concatenate([local, _picked(surplus, (lying - served).sum(axis=1), *there)]))
 
 
 def _picked(values: np.ndarray, counts: np.ndarray, first: np.ndarray, stop: np.ndarray) -> np.ndarray:

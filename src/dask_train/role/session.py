@@ -80,10 +80,6 @@ class Session(Collective, Checkpointing):
         if self._data is not None:
             self._data.continue_turn()
 
-    def _cut_into(self, num_shares: int) -> None:
-        """Cut global batches into so many shares, whatever the number of ranks; 0 for one per rank."""
-        self._context.num_shares = num_shares
-
     def _count_no_rows(self) -> None:
         """Let what is read from now on not count as trained: the role whose place this takes has come back from it."""
         self._account.seal()

@@ -39,14 +39,14 @@ class Named(NamedTuple):
     def same_on_all(cls, module: torch.nn.Module) -> list[Named]:
         """Return what all workers have the same of: parameters, and buffers except for those of :func:`norms`."""
         own = {each.path for each in norms(module)}
-        found = [cls(path, module, path) for path, _ in module.named_parameters()]
-        return [*found, *(each for each in cls.buffers(module) if each.path not in own)]
+        parameters = [cls(path, module, path) for path, _ in module.named_parameters()]
+        return [*parameters, *(each for each in cls.buffers(module) if each.path not in own)]
 
     @property
     def tensor(self) -> torch.Tensor:
         """What is there now."""
-        found: torch.Tensor = operator.attrgetter(self.name)(self.owner)
-        return found
+        tensor: torch.Tensor = operator.attrgetter(self.name)(self.owner)
+        return tensor
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -32,6 +32,9 @@ from dask_train.report.rows_progress import RowsDisplay
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
 
+# Settings of how the workers of a fit share their work, which trials have none of.
+_OF_FITS = frozenset({"virtual_workers", "wire", "sync_every", "outer_learning_rate", "outer_momentum"})
+
 
 class Modules(ModelKind):
     """Modules of torch, trained by the loop that one writes by hand, on many workers.
@@ -126,8 +129,8 @@ class Modules(ModelKind):
 
     @property
     def of_trial(self) -> tuple[str, ...]:
-        """Names of settings that ``build`` may return: trials have workers of a number that does not change."""
-        return tuple(name for name in super().of_trial if name != "virtual_workers")
+        """Names of settings that ``build`` may return: none of how the workers of a fit share their work."""
+        return tuple(name for name in super().of_trial if name not in _OF_FITS)
 
     def framework(self, *, in_place: bool = False) -> TorchFitFramework:
         """Return that of torch."""
@@ -198,7 +201,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
         random=checks.random_state(),
         **of_run(run),
     )
-    found: dict[str, float] = launch(
+    results: dict[str, float] = launch(
         EvaluationRole(task),
         {"worker": workers},
         RunInputs(data={"worker": source}),
@@ -207,4 +210,4 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
         display=partial(RowsDisplay, rows=source.num_rows, batch_size=settings.batch_size),
         finish=evaluated,
     )
-    return found
+    return results

@@ -26,7 +26,7 @@ def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, c
     """Return what training is begun with, as plain values; optimizer and scheduler as factories made them."""
     state = training.module.state_dict()
     tensors = [[name, str(one.dtype), list(one.shape)] for name, one in state.items() if isinstance(one, torch.Tensor)]
-    found = {
+    configuration = {
         "module": {"class": type(training.module).__name__, "tensors": tensors},
         "loss": _told(training.loss),
         "optimizer": _told_of_optimizer(optimizer),
@@ -35,8 +35,8 @@ def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, c
         "layout": [_listed(each) for each in columns.places().values()],
     }
     if columns.are_known:
-        found["columns"] = [[one.dtype, list(one.row_shape)] for one in columns]
-    return found
+        configuration["columns"] = [[one.dtype, list(one.row_shape)] for one in columns]
+    return configuration
 
 
 def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
@@ -91,19 +91,19 @@ def _told_of_scheduler(scheduler: Any) -> dict[str, Any]:
     state = {str(name): _plain(value) for name, value in scheduler.state_dict().items() if name != "_last_lr"}
     groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", ())
     rates = {name: [_plain(group[name]) for group in groups if name in group] for name in _RATES}
-    return {**{name: told for name, told in rates.items() if told}, **state}
+    return {**{name: values for name, values in rates.items() if values}, **state}
 
 
-def _told(given: Any) -> dict[str, Any]:
+def _told(loss: Any) -> dict[str, Any]:
     """Return a loss by its name and what it was made with."""
-    found: dict[str, Any] = {"name": name_of(given)}
-    if isinstance(given, partial):
-        found["with"] = {name: _plain(value) for name, value in sorted(given.keywords.items())}
-    elif isinstance(given, torch.nn.Module):
-        own = {name: value for name, value in sorted(vars(given).items()) if not name.startswith("_")}
+    description: dict[str, Any] = {"name": name_of(loss)}
+    if isinstance(loss, partial):
+        description["with"] = {name: _plain(value) for name, value in sorted(loss.keywords.items())}
+    elif isinstance(loss, torch.nn.Module):
+        own = {name: value for name, value in sorted(vars(loss).items()) if not name.startswith("_")}
         own.pop("training", None)
-        found["with"] = {name: _plain(value) for name, value in {**own, **dict(given.named_buffers())}.items()}
-    return found
+        description["with"] = {name: _plain(value) for name, value in {**own, **dict(loss.named_buffers())}.items()}
+    return description
 
 
 def _plain(value: Any) -> Any:

@@ -76,9 +76,9 @@ def check_loss(loss: Any, module: torch.nn.Module) -> None:
         It is no optimizer, or has parameters that the module lacks.
     """
     if isinstance(loss, type) or not callable(loss):
-        told = f"the class {loss.__name__}" if isinstance(loss, type) else f"a {type(loss).__name__}"
+        kind = f"the class {loss.__name__}" if isinstance(loss, type) else f"a {type(loss).__name__}"
         raise TypeError(
-            f"loss is {told}; pass an instance, such as torch.nn.CrossEntropyLoss(), or a function of outputs and "
+            f"loss is {kind}; pass an instance, such as torch.nn.CrossEntropyLoss(), or a function of outputs and "
             "targets."
         )
     known = set(map(id, module.parameters()))
@@ -251,18 +251,18 @@ def check_rows(
     BatchLoss(loss, weighted=data.columns.weights is not None)
     if not data.columns.are_known:
         return
-    told = " and ".join(f"rows of {np.dtype(each.dtype)} {each.row_shape or 'numbers'}" for each in data.columns)
+    description = " and ".join(f"rows of {np.dtype(each.dtype)} {each.row_shape or 'numbers'}" for each in data.columns)
     name = type(module).__name__
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        found = _error_of_shapes(module, loss, metrics, partial(_try, data=data, trains=trains))
+        error = _error_of_shapes(module, loss, metrics, partial(_try, data=data, trains=trains))
     for one in warned:
         if re.match("Using a (target|input) size", text := str(one.message)):
-            found = ValueError(text.partition(" This will")[0])
-    if found is not None:
+            error = ValueError(text.partition(" This will")[0])
+    if error is not None:
         raise ValueError(
-            f"{what} does not fit module {name!r}, its loss or its metrics: it has {told}. {in_words(found)}"
-        ) from found
+            f"{what} does not fit module {name!r}, its loss or its metrics: it has {description}. {in_words(error)}"
+        ) from error
 
 
 def _error_of_shapes(

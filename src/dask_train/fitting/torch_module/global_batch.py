@@ -51,12 +51,12 @@ class GlobalBatch:
         everyones, _ = self._met([tensors], [rows], None)
         kinds = _kinds_of(tensors)
         first = int(everyones[: self._replicas.rank].sum())
-        given = [np.ascontiguousarray(as_array(tensor)) for tensor in tensors]
-        arrays = self._replicas.gather(("rows", repr(kinds)), given)
-        found = [
+        local_arrays = [np.ascontiguousarray(as_array(tensor)) for tensor in tensors]
+        arrays = self._replicas.gather(("rows", repr(kinds)), local_arrays)
+        global_tensors = [
             as_tensor(array, tensor.dtype).to(tensor.device) for array, tensor in zip(arrays, tensors, strict=True)
         ]
-        return Whole(found, slice(first, first + rows))
+        return Whole(global_tensors, slice(first, first + rows))
 
     def sums(self, tensors: Sequence[torch.Tensor], rows: int, own: Sequence[float]) -> tuple[int, list[float]]:
         """Return the rows of all workers, and sums over all workers of what each has.
@@ -72,8 +72,8 @@ class GlobalBatch:
         self, tensors: Sequence[Sequence[torch.Tensor]], rows: Sequence[int], own: Sequence[Sequence[float]]
     ) -> tuple[int, list[float]]:
         """Return as :meth:`sums` does, where a worker has several shares, each with tensors and numbers of its own."""
-        everyones, found = self._met(tensors, rows, own)
-        return int(everyones.sum()), found.sum(0).tolist()
+        everyones, numbers = self._met(tensors, rows, own)
+        return int(everyones.sum()), numbers.sum(0).tolist()
 
     def _met(
         self,
@@ -85,15 +85,15 @@ class GlobalBatch:
         assert self._replicas is not None
         kinds = list(map(_kinds_of, tensors))
         digests = [zlib.crc32(repr((each, own is None)).encode()) for each in kinds]
-        told = np.array(list(zip(rows, digests, strict=True)), np.int64)
+        rows_and_digests = np.array(list(zip(rows, digests, strict=True)), np.int64)
         numbers = np.array(own or [(0.0, 0.0)] * len(rows))
-        everyones, found = self._replicas.gather("rows and kinds", [told, numbers])
+        everyones, everyones_numbers = self._replicas.gather("rows and kinds", [rows_and_digests, numbers])
         if (everyones[:, 1] != everyones[0, 1]).any():
             raise ValueError(
                 f"Outputs and targets of this worker's rows are {_listed(kinds[0])}, and those of another worker's are "
                 "others. Make the same of any rows, or pass workers=1."
             )
-        return everyones[:, 0], found
+        return everyones[:, 0], everyones_numbers
 
 
 class SharesBatch(GlobalBatch):

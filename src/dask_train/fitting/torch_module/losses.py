@@ -118,19 +118,19 @@ def by_row_of(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
     return partial(given, reduction=NONE), str(keywords_of(given).get("reduction"))
 
 
-def _weighable(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
-    if word_of(given, "reduction") not in (MEAN, SUM):
+def _weighable(loss: Any) -> tuple[Callable[[Any, Any], Any], str]:
+    if word_of(loss, "reduction") not in (MEAN, SUM):
         raise TypeError(
             "sample_weight needs a loss that gives a value for each row with reduction='none', as those of torch.nn "
-            f"and torch.nn.functional do, and reduces by 'mean' or 'sum'; {name_of(given)} does not. Weigh in a loss "
+            f"and torch.nn.functional do, and reduces by 'mean' or 'sum'; {name_of(loss)} does not. Weigh in a loss "
             "of your own, with the weights among the targets."
         )
-    if word_of(given, "weight") is not None:
+    if word_of(loss, "weight") is not None:
         raise ValueError(
-            f"{name_of(given)} has weights of its own, and sample_weight was given. Multiply both into one "
+            f"{name_of(loss)} has weights of its own, and sample_weight was given. Multiply both into one "
             "sample_weight."
         )
-    return by_row_of(given)
+    return by_row_of(loss)
 
 
 def word_of(given: Any, name: str) -> Any:

@@ -107,17 +107,17 @@ class ModuleMetrics:
         ValueError
             Two say something under one name.
         """
-        found: dict[str, Any] = {"loss": self._loss.compute()}
+        results: dict[str, Any] = {"loss": self._loss.compute()}
         for name in self._order:
             metric = self._means.get(name) or self._of_torchmetrics[name]
             value = metric.compute()
             for part, one in value.items() if isinstance(value, dict) else [(name, value)]:
-                if str(part) in found:
+                if str(part) in results:
                     raise ValueError(
                         f"Two metrics tell {str(part)!r}. Give a MetricCollection a prefix=, or metrics other names."
                     )
-                found[str(part)] = _number(one)
-        return found
+                results[str(part)] = _number(one)
+        return results
 
     def state(self) -> bytes:
         """Return what they have counted; :meth:`restore` takes it."""

@@ -27,8 +27,8 @@ class Opened:
 
     def __init__(self, task: ModuleTask, session: Session) -> None:
         here = task.in_place
-        given: ModuleTraining = unpickle_parts(task.header["training"], task.arrays) if here is None else here.model
-        self.module, self.loss = given.module, given.loss
+        training: ModuleTraining = unpickle_parts(task.header["training"], task.arrays) if here is None else here.model
+        self.module, self.loss = training.module, training.loss
         device = _device(session) if here is None else device_of(self.module)
         if task.num_shares:
             check_device(device)
@@ -36,15 +36,15 @@ class Opened:
             self.module.to(device)
             if isinstance(self.loss, torch.nn.Module):
                 self.loss.to(device)
-        self.optimizer, self._by_step = given.optimizer, task.by_step
+        self.optimizer, self._by_step = training.optimizer, task.by_step
         if isinstance(self.optimizer, torch.optim.Optimizer):
             self.optimizer.load_state_dict(self.optimizer.state_dict())  # to where the parameters are
         elif self.optimizer is not None:
             self.optimizer = self.optimizer(list(self.module.parameters()))
         self._num_scheduled = 0  # epochs that the scheduler has seen
-        self.scheduler = None if given.scheduler is None else given.scheduler(self.optimizer)
-        self.metrics = ModuleMetrics.like(given.metrics, device)
-        self.metrics_of_validation = ModuleMetrics.like(given.metrics, device)
+        self.scheduler = None if training.scheduler is None else training.scheduler(self.optimizer)
+        self.metrics = ModuleMetrics.like(training.metrics, device)
+        self.metrics_of_validation = ModuleMetrics.like(training.metrics, device)
 
     def step(self) -> None:
         """Apply the gradients, and step the scheduler if its interval is a step."""

@@ -37,7 +37,7 @@ def evaluated(result: Result) -> dict[str, float]:
     ValueError
         The run was ended before they were known.
     """
-    found: dict[str, float] | None = result.results["worker"][0]
-    if found is None:
+    metrics: dict[str, float] | None = result.results["worker"][0]
+    if metrics is None:
         raise ValueError(f"The evaluation was ended before it was through: {result.stop_reason}.")
-    return found
+    return metrics

@@ -132,19 +132,19 @@ _OF_WEIGHTS = (
 )
 
 
-def _function_of(given: Any) -> Any:
+def _function_of(loss: Any) -> Any:
     """Return torch's function that a loss is: itself, with some arguments, or as a module that is unchanged."""
-    if isinstance(given, partial):
-        return given.func if not given.args else None
-    if isinstance(given, nn.Module):
-        told = vars(given)
-        changed = "forward" in told or any(value for name, value in told.items() if name.endswith("hooks"))
-        return None if changed else _FUNCTIONS.get(type(given))
-    return given
+    if isinstance(loss, partial):
+        return loss.func if not loss.args else None
+    if isinstance(loss, nn.Module):
+        attributes = vars(loss)
+        changed = "forward" in attributes or any(value for name, value in attributes.items() if name.endswith("hooks"))
+        return None if changed else _FUNCTIONS.get(type(loss))
+    return loss
 
 
-def _words_of(given: Any) -> dict[str, Any]:
+def _words_of(loss: Any) -> dict[str, Any]:
     """Return what a loss was made with; of a function all of its settings that are not None."""
-    if isinstance(given, nn.Module):
-        return {name: getattr(given, name) for name in sorted(_WORDS) if hasattr(given, name)}
-    return {name: value for name, value in keywords_of(given).items() if value is not None}
+    if isinstance(loss, nn.Module):
+        return {name: getattr(loss, name) for name in sorted(_WORDS) if hasattr(loss, name)}
+    return {name: value for name, value in keywords_of(loss).items() if value is not None}

@@ -103,15 +103,15 @@ def check_keeps_nothing(module: torch.nn.Module, call: Callable[[], Any]) -> Non
         It does: a call changes what the same call has left.
     """
     kept = RandomStreams.taken().copied()
-    found: list[dict[str, Any]] = []
+    snapshots: list[dict[str, Any]] = []
     with torch.no_grad(), left_as_it_was(module):
         for _ in range(3):  # the first call may make what later ones use
             kept.copied().set()
             with values_kept(Named.buffers(module)):  # of which attributes may be made, as by spectral normalisation
                 call()
-            found.append(_attributes(module))
+            snapshots.append(_attributes(module))
     kept.set()
-    _, before, after = found
+    _, before, after = snapshots
     for name, value in after.items():
         if value != before.get(name):
             raise ValueError(

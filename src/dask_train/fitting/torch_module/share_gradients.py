@@ -71,16 +71,16 @@ class ShareGradients:
         ValueError
             A gradient is sparse.
         """
-        found: Gradients = []
+        gradients: Gradients = []
         for name, one in zip(self._names, self._parameters, strict=True):
             if one.grad is not None and one.grad.layout != torch.strided:
                 raise ValueError(
                     f"The gradient of {name!r} is sparse, and virtual_workers= adds up dense ones. Make it dense, or "
                     "leave virtual_workers= out."
                 )
-            found.append(None if one.grad is None else one.grad.to(summed_in(one.dtype)))
+            gradients.append(None if one.grad is None else one.grad.to(summed_in(one.dtype)))
         self._forget()
-        self._tree.push(self._stack, range(share, share + 1), found, _added)
+        self._tree.push(self._stack, range(share, share + 1), gradients, _added)
 
     @torch.no_grad()
     def sum(self, of_all: Sequence[torch.Tensor | None]) -> None:
@@ -99,9 +99,9 @@ class ShareGradients:
                 *sums, anybody = self._replicas.sum_shares(group.channel, nodes)
                 for place, one, number in zip(group.places, sums, anybody.tolist(), strict=True):
                     total[place] = torch.from_numpy(one) if number else None
-        for one, found, own in zip(self._parameters, total, of_all, strict=True):
-            if found is not None:  # a copy: an optimizer may change or keep it, and workers share the sums' memory
-                one.grad = torch.empty_like(one).copy_(found)
+        for one, gradient, own in zip(self._parameters, total, of_all, strict=True):
+            if gradient is not None:  # a copy: an optimizer may change or keep it, and workers share the sums' memory
+                one.grad = torch.empty_like(one).copy_(gradient)
             if own is not None:
                 one.grad = own if one.grad is None else one.grad.add_(own)
         self._stack.clear()
@@ -126,9 +126,9 @@ def _zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 def _added(left: Gradients, right: Gradients) -> Gradients:
     """Add two nodes, where a gradient that one lacks counts as zeros; in the memory of the left one, if it has one."""
-    found: Gradients = []
+    sums: Gradients = []
     for one, other in zip(left, right, strict=True):
         first, second = (other, one) if one is None else (one, other)
         # Zeros are added, too, as they are between workers: they change the sign of a zero.
-        found.append(None if first is None else first.add_(0 if second is None else second))
-    return found
+        sums.append(None if first is None else first.add_(0 if second is None else second))
+    return sums

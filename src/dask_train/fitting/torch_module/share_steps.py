@@ -73,19 +73,19 @@ class ShareSteps(ModuleSteps):
                         check_derived(loss)
                         loss.backward()
                 self._gradients.add(share)
-            found: Sequence[torch.Tensor | None] = [None] * len(self._trained)
+            common_gradients: Sequence[torch.Tensor | None] = [None] * len(self._trained)
         else:
             self._shares.draw(ALL)
             with torch.enable_grad():
                 whole, done, inputs, own = self._together(self._whole.joined(made), batch)
                 check_derived(whole)
                 derived = torch.autograd.grad(whole, [*inputs.values(), *self._trained], allow_unused=True)
-            found = derived[len(inputs) :]
+            common_gradients = derived[len(inputs) :]
             ours = {place: one[own] for place, one in zip(inputs, derived, strict=False) if one is not None}
             self._go_back(made, parts, ours)
         self._shares.draw(ALL)
         known(done)
-        self._gradients.sum(found)
+        self._gradients.sum(common_gradients)
         step()
         return done
 
@@ -127,11 +127,11 @@ class ShareSteps(ModuleSteps):
     def _of_shares(
         self, parts: Sequence[ModuleBatch], some_row: Callable[[], ModuleBatch], *, training: bool
     ) -> list[Structure]:
-        found = []
+        structures = []
         for share, part in zip(self._shares.mine, parts, strict=True):
             with self._shares.passing(share):
-                found.append(self._made(part, some_row, training=training))
-        return found
+                structures.append(self._made(part, some_row, training=training))
+        return structures
 
     def _looked_at(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Try the module; how often that is done depends on the number of workers, and so it must leave no trace."""
@@ -148,20 +148,20 @@ class ShareSteps(ModuleSteps):
         self, by_rows: RowSums, made: Sequence[Structure], parts: Sequence[ModuleBatch]
     ) -> tuple[list[torch.Tensor], Done]:
         """Return what each share of this worker adds to the loss of all rows; and what there is to tell."""
-        found, own, tensors = [], [], []
+        row_losses, own, tensors = [], [], []
         for each, part in zip(made, parts, strict=True):
             (outputs,) = each.tensors
             values, weight = by_rows.parts(outputs, part.y, part.weight)
-            found.append(values)
+            row_losses.append(values)
             own.append((float(values.detach().double().sum()), weight))
             tensors.append([outputs, part.y])
         rows, (total, weighs) = self._whole.sums_of_shares(tensors, [part.rows for part in parts], own)
         if not by_rows.divides:
-            return [values.sum() for values in found], Done(total, None, None, rows)
+            return [values.sum() for values in row_losses], Done(total, None, None, rows)
         if parts[0].weight is not None:
             check_weight(weighs)
-        told = total / weighs if weighs else math.nan
-        return [(values / weighs).sum() for values in found], Done(told, None, None, rows)
+        mean = total / weighs if weighs else math.nan
+        return [(values / weighs).sum() for values in row_losses], Done(mean, None, None, rows)
 
     def _go_back(self, made: Sequence[Structure], parts: Sequence[ModuleBatch], ours: dict[int, torch.Tensor]) -> None:
         """Derive each share's outputs by the parameters, given the derivatives of the loss by all of them."""

@@ -84,8 +84,8 @@ class ModuleShares:
     def _copies(self) -> list[torch.Tensor]:
         """Return copies of the buffers in place; of a tensor that two parts have, one."""
         known: dict[int, torch.Tensor] = {}
-        found = [each.tensor for each in self._buffers]
-        return [known.setdefault(id(one), one.detach().clone()) for one in found]
+        tensors = [each.tensor for each in self._buffers]
+        return [known.setdefault(id(one), one.detach().clone()) for one in tensors]
 
     # What is kept, and moves
 
@@ -137,7 +137,7 @@ class ModuleShares:
 
     def set_own(self, own: dict[str, Any]) -> None:
         """Take over what :meth:`own` has returned, as far as it is of shares of this worker."""
-        self._streams |= {int(stream): RandomStreams.of_told(told) for stream, told in own["streams"].items()}
+        self._streams |= {int(stream): RandomStreams.of_told(state) for stream, state in own["streams"].items()}
         self._streams[self._drawing].set()
         for share, arrays in enumerate(own["buffers"], own["first"]):
             if share in self.mine:
@@ -148,7 +148,7 @@ class ModuleShares:
     def regrouped(self, everyones: list[dict[str, Any]], rank: int) -> dict[str, Any]:  # noqa: ARG002 - this one's
         """Return what this worker takes over of the values of other workers."""
         buffers = [arrays for own in everyones for arrays in own["buffers"]]
-        streams = {stream: told for own in everyones for stream, told in own["streams"].items()}
+        streams = {stream: state for own in everyones for stream, state in own["streams"].items()}
         return {"first": 0, "streams": streams, "buffers": buffers}
 
     # What is alike

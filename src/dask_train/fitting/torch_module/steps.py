@@ -163,8 +163,8 @@ class ModuleSteps:
         with torch.enable_grad():
             loss, done, inputs, own = self._together(made, batch)
             check_derived(loss)
-            found = torch.autograd.grad(loss, [*inputs.values(), *self._trained], allow_unused=True)
-        by_outputs = dict(zip(inputs, found, strict=False))
+            gradients = torch.autograd.grad(loss, [*inputs.values(), *self._trained], allow_unused=True)
+        by_outputs = dict(zip(inputs, gradients, strict=False))
         pairs = [
             (tensor, by_outputs[place][own])
             for place, tensor in enumerate(made.tensors)
@@ -173,7 +173,7 @@ class ModuleSteps:
         if pairs:
             torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
         known(done)
-        self._sums.sum(found[len(inputs) :])
+        self._sums.sum(gradients[len(inputs) :])
         step()
         return done
 
@@ -216,10 +216,10 @@ class ModuleSteps:
         weighted = batch.weight is not None
         if weighted not in self._sums_of_rows:
             self._sums_of_rows[weighted] = RowSums.of(self._loss, weighted=weighted)
-        found = self._sums_of_rows[weighted]
-        if found is None or self._tells_outputs or not found.takes(made.filled(made.tensors), batch.y):
+        row_sums = self._sums_of_rows[weighted]
+        if row_sums is None or self._tells_outputs or not row_sums.takes(made.filled(made.tensors), batch.y):
             return None
-        return found
+        return row_sums
 
     def _added(self, by_rows: RowSums, made: Structure, batch: ModuleBatch) -> tuple[torch.Tensor, Done]:
         """Return this worker's part of the loss of all rows; and what there is to tell."""
@@ -231,8 +231,8 @@ class ModuleSteps:
             return values.sum(), Done(total, None, None, rows)
         if batch.weight is not None:
             check_weight(weighs)
-        told = total / weighs if weighs else math.nan  # as the mean of nothing is in torch
-        return (values / weighs).sum(), Done(told, None, None, rows)
+        mean = total / weighs if weighs else math.nan  # as the mean of nothing is in torch
+        return (values / weighs).sum(), Done(mean, None, None, rows)
 
     def _together(
         self, made: Structure, batch: ModuleBatch
@@ -251,8 +251,8 @@ class ModuleSteps:
         y, weight = refilled((batch.y, batch.weight), whole.tensors[count:])
         rows = len(whole.tensors[0])
         loss = self._loss_of(batch)(made.filled(outputs), y, weight)
-        told = made.filled([one.detach() for one in outputs])
-        return loss, Done(loss.item(), told, y, rows), inputs, whole.own
+        detached = made.filled([one.detach() for one in outputs])
+        return loss, Done(loss.item(), detached, y, rows), inputs, whole.own
 
     def _made(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], *, training: bool) -> Structure:
         """Return what the module makes of a share, which may have no rows."""

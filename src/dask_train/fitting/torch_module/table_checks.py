@@ -28,10 +28,10 @@ def check_sparse_optimizer(optimizer: torch.optim.Optimizer, module: torch.nn.Mo
     try:
         _try(optimizer, {id(module.get_parameter(name)) for name in tables})
     except Exception as error:
-        if "sparse" in (told := in_words(error)).lower():  # others come of the trial: an optimizer of several, say
+        if "sparse" in (message := in_words(error)).lower():  # others come of the trial: an optimizer of several, say
             raise ValueError(
                 f"optimizer is a {type(optimizer).__name__}, which does not take what the module's gradients are: that "
-                f"of {tables[0]!r} is sparse, as its layer has sparse=True. {told.rstrip('.')}. SGD and Adagrad "
+                f"of {tables[0]!r} is sparse, as its layer has sparse=True. {message.rstrip('.')}. SGD and Adagrad "
                 "without weight_decay take both kinds, SparseAdam takes sparse ones alone; or leave sparse=True out."
             ) from error
 

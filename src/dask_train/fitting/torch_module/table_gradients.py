@@ -85,9 +85,9 @@ class TableSums:
                 f"The gradient of {name!r} is dense, though its layer has sparse=True: the module uses this table in "
                 "another way, too. Leave sparse=True out, or pass workers=1."
             )
-        found = gradient.coalesce()
-        values = found.values().to("cpu", summed_in(table.dtype))
-        return _Rows(found.indices()[0].cpu().numpy(), values.resolve_conj().numpy())
+        coalesced = gradient.coalesce()
+        values = coalesced.values().to("cpu", summed_in(table.dtype))
+        return _Rows(coalesced.indices()[0].cpu().numpy(), values.resolve_conj().numpy())
 
     def _packed(self, own: Sequence[_Rows | None]) -> np.ndarray:
         """Return the numbers of rows, then the rows of each table, as bytes."""
@@ -102,10 +102,10 @@ class TableSums:
 
         def taken(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
             nonlocal at
-            found = np.empty(shape, dtype)  # aligned, as bytes between others may not be
-            found.reshape(-1).view(np.uint8)[:] = sent[at : at + found.nbytes]
-            at += found.nbytes
-            return found
+            array = np.empty(shape, dtype)  # aligned, as bytes between others may not be
+            array.reshape(-1).view(np.uint8)[:] = sent[at : at + array.nbytes]
+            at += array.nbytes
+            return array
 
         for _ in range(self._replicas.size):
             counts = taken((len(by_table),), np.dtype(np.int64))

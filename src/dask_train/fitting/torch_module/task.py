@@ -73,10 +73,14 @@ class ModuleTask(FitTask):
 def told_of(task: ModuleTask) -> dict[str, Any]:
     """Return the parameters of a training for a log: numbers and names; what is None is left out."""
     names = ("epochs", "batch_size", "steps_per_epoch", "shuffle", "seed", "validation_batch_size", "validation_steps")
-    given, found = task.configuration, {name: getattr(task, name) for name in names}
-    found |= {"model": given["module"]["class"], "loss": given["loss"]["name"], "scheduler": given["scheduler"]}
-    found |= {f"optimizer/{name}": value for name, value in given["optimizer"]["groups"][0].items()}
-    found["optimizer"] = given["optimizer"]["class"]
+    configuration, parameters = task.configuration, {name: getattr(task, name) for name in names}
+    parameters |= {
+        "model": configuration["module"]["class"],
+        "loss": configuration["loss"]["name"],
+        "scheduler": configuration["scheduler"],
+    }
+    parameters |= {f"optimizer/{name}": value for name, value in configuration["optimizer"]["groups"][0].items()}
+    parameters["optimizer"] = configuration["optimizer"]["class"]
     if task.outer is not None:
-        found |= {f"outer/{name}": value for name, value in asdict(task.outer).items()}
-    return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str)}
+        parameters |= {f"outer/{name}": value for name, value in asdict(task.outer).items()}
+    return {name: value for name, value in parameters.items() if isinstance(value, bool | int | float | str)}

@@ -28,8 +28,8 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
 
 def as_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     """Return the tensor of that dtype whose values :func:`as_array` has given, on the memory of the array."""
-    found = torch.from_numpy(array)
-    return found if found.dtype == dtype else found.view(dtype)
+    tensor = torch.from_numpy(array)
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
 def summed_in(dtype: torch.dtype) -> torch.dtype:
@@ -112,10 +112,12 @@ def set_state(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
     tensors, values = _tensors_of(module), state["state"]
     shapes, others = ({name: tuple(one.shape) for name, one in each.items()} for each in (tensors, values))
     if different := sorted(name for name in {**shapes, **others} if shapes.get(name) != others.get(name)):
-        told = ", ".join(f"{name!r}: {shapes.get(name)} here, and {others.get(name)} there" for name in different[:3])
+        differences = ", ".join(
+            f"{name!r}: {shapes.get(name)} here, and {others.get(name)} there" for name in different[:3]
+        )
         raise ValueError(
-            f"A module has other tensors than the one that was trained: {told}. It makes or cuts some as it is called: "
-            "give them their shapes when the module is made."
+            f"A module has other tensors than the one that was trained: {differences}. It makes or cuts some as it is "
+            "called: give them their shapes when the module is made."
         )
     with torch.no_grad():
         for name, value in values.items():

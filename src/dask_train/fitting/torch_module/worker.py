@@ -74,13 +74,13 @@ def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any]
     """Evaluate on all rows of the data; loss and metrics by name in the first worker, None in the others."""
     assert session._data is not None
     with process_group(task, session) as replicas:
-        found = Opened(task, session)
+        opened_task = Opened(task, session)
         seed_rank(task.random, session.rank)
-        metrics = found.metrics_of_validation
-        steps = ModuleSteps(found.module, found.loss, replicas, tells_outputs=metrics.look_at_rows)
+        metrics = opened_task.metrics_of_validation
+        steps = ModuleSteps(opened_task.module, opened_task.loss, replicas, tells_outputs=metrics.look_at_rows)
         passing = Pass(task, steps, metrics, replicas)
         turn = session.batches(batch_size=task.validation_batch_size, shuffle=False)
-        found.module.eval()
+        opened_task.module.eval()
         with closing(turn):  # type: ignore[type-var]
             passing.through(turn, session._data, -(-session.num_rows // task.validation_batch_size))
         return passing.metrics.results() if session.rank == 0 else None
@@ -159,7 +159,7 @@ class ModuleWorker:
         """Return what is the own of this worker's shares, and its steps, where the number of shares is fixed."""
         task, replicas, session = self._task, self._replicas, self._session
         assert task.random is not None
-        session._cut_into(task.num_shares)
+        session._context.num_shares = task.num_shares
         shares = ModuleShares(self._module, replicas, task.num_shares, task.random)
         steps = ShareSteps(
             self._module,
@@ -214,8 +214,8 @@ class ModuleWorker:
     def _check_same(self, then: dict[str, Any], now: dict[str, Any]) -> None:
         """Check that training continues as it began; a schedule that is not the one of this call is reported."""
         check_same(then, now)
-        if self._session.rank == 0 and (told := schedule_notice(then, now)):
-            self._session.notice(told)
+        if self._session.rank == 0 and (notice := schedule_notice(then, now)):
+            self._session.notice(notice)
 
     def _step_done(self) -> None:
         """Count a step, and pass the sync point, which comes where all workers have the same weights."""
@@ -259,17 +259,17 @@ class ModuleWorker:
             )
 
     def _step(self, columns: Any) -> None:
-        steps, meant, position = self._steps, self._task.columns, self.loop.position
+        steps, layout, position = self._steps, self._task.columns, self.loop.position
         if self._outer is None and position.batch and position.steps == self.loop.start.steps + 1:
             self._look()  # after the first step, as after each epoch
 
         def some_row() -> ModuleBatch:
-            return steps.packed(meant, self._data.some_row())
+            return steps.packed(layout, self._data.some_row())
 
         if self._outer is None:
-            steps.train(steps.packed(meant, columns), some_row, self._own.step, self._count)
+            steps.train(steps.packed(layout, columns), some_row, self._own.step, self._count)
         else:
-            self._local.train(steps.packed(meant, columns), some_row, self._own.step)
+            self._local.train(steps.packed(layout, columns), some_row, self._own.step)
 
     def _look(self) -> None:
         """Look whether all workers, and all shares, have the same."""
