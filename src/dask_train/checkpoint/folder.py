@@ -67,6 +67,11 @@ class CheckpointFolder:
         """Where it is: a path, or an fsspec URL."""
         return self._place.url
 
+    @property
+    def has_earlier(self) -> bool:
+        """Return whether there were checkpoints when this run came; none before :meth:`check`."""
+        return bool(self._before)
+
     def due(self, steps: int) -> bool:
         """Return whether it is time for the next one, after that many steps in all."""
         place, seconds = self._place, time.monotonic() - self._last_s

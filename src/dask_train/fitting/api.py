@@ -201,8 +201,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         which says how often, how many stay, and whether the best one. Default: nowhere.
     resume
         Resume from the last whole checkpoint, if there is one. ``epochs``, ``workers``, callbacks and
-        validation may differ; another model or other data is an error. ``"new_learning_rate"`` takes the compiled
-        learning rate instead of the checkpoint's. Default: False.
+        validation may differ; another model or other data is an error. ``"new_learning_rate"``, of
+        Keras models, takes the compiled learning rate instead of the checkpoint's. Default: False.
     recovery
         Recovery from a lost worker. Default: all start again from the last checkpoint of this call. None: an error. Or
         a :class:`~dask_train.RecoveryPolicy`. ``"in_place"`` replaces it within the step, while the others keep

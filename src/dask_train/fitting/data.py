@@ -101,8 +101,13 @@ def split_off(data: InputData, fraction: float) -> tuple[InputData, InputData]:
     ]
     if not lengths or not data.columns.are_known or any(not isinstance(length, int | np.integer) for length in lengths):
         raise ValueError(
-            "validation_split needs arrays whose number of rows is known. Pass validation_data, or call "
-            "compute_chunk_sizes() on Dask arrays first."
+            "validation_split needs arrays whose number of rows is known. "
+            + (
+                "Split the frame in its place: train, valid = frame.random_split([0.8, 0.2]) of Dask, and pass "
+                "validation_data=valid."
+                if is_frame(data.value)
+                else "Pass validation_data, or call compute_chunk_sizes() on Dask arrays first."
+            )
         )
     at = math.floor(lengths[0] * (1.0 - fraction))
     if not 0 < at < lengths[0]:

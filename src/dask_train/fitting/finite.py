@@ -11,7 +11,7 @@ from dask_train.fitting.kinds import KINDS, is_keras_model, kind_of
 
 # How the notice begins.
 NOT_FINITE = "Weights are NaN or infinite"
-_FILLED = ", such as by frame.fillna(frame.mean(numeric_only=True).compute()), or leave such rows out: frame.dropna()."
+_FILLED = ", such as by frame.assign(column=frame.column.fillna(value)), or leave such rows out: frame.dropna()."
 # Of the weights that are named, the rest is counted.
 _NUM_NAMED = 3
 
@@ -31,8 +31,8 @@ def told_of_weights(model: Any) -> str | None:
     more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
     return (
         f"{NOT_FINITE}: {', '.join(names[:_NUM_NAMED])}{more}. What the model predicts is of no use. "
-        "Features with missing numbers lead there, and so does a learning rate that is too high. Fill missing numbers "
-        f"in before training{_FILLED}"
+        "Missing numbers among features or targets lead there, and so does a learning rate that is too high. Fill "
+        f"missing numbers in before training{_FILLED}"
     )
 
 

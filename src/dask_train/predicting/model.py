@@ -295,9 +295,10 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
     if method is not None and not callable(getattr(model, method, None)):
         raise TypeError(f"{name} has no method {method!r}. Name another with {passed('method')}.")
     if method is None and not callable(model):
+        best = " Of a search pass its best_model." if hasattr(type(model), "best_params") else ""
         raise TypeError(
             f"model is a {type(model).__name__}; pass a Keras model, a torch module, the path of a .keras file, an "
-            "estimator with predict, or a function."
+            f"estimator with predict, or a function.{best}"
         )
     _check_fitted(model, name)
     settings = Settings.here(*_OF_OBJECTS, *named_in(_pickled(model), model))

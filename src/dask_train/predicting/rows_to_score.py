@@ -101,11 +101,24 @@ def rows_to_score(
 
 
 def label_for(known: FrameSchema | None, x: Any, y: Any, label: Any) -> Any:
-    """Return the label that is given; of a frame without targets the column that the model was fitted with."""
+    """Return the label that is given; of a frame without targets the column that the model was fitted with.
+
+    Raises
+    ------
+    ValueError
+        The frame lacks that column.
+    """
     if label is not None or y is not None or known is None or not is_frame(x):
         return label
     targets = [column.name for column in known.targets]
-    return targets[0] if len(targets) == 1 and targets[0] in x.columns else None
+    if len(targets) != 1:
+        return None
+    if targets[0] not in x.columns:
+        raise ValueError(
+            f"x has no column {targets[0]!r}, which the model was fitted to predict. Pass a frame with it, y=, or "
+            "label= with the name of another column."
+        )
+    return targets[0]
 
 
 def _opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tuple[Any, Any, Any, Any, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.arguments import nearest
 from dask_train.data.plan import Shuffle
 from dask_train.frameworks.base import TRAINING_ROLES, RoleInfo
 from dask_train.input_errors import raises_at_the_call
@@ -262,8 +263,10 @@ class Session(Collective, Checkpointing):
     def _extra(self, name: str) -> Any:
         if name not in self._extras:
             names = ", ".join(self._extras) or "nothing"
+            own = [each for each in dir(self) if not each.startswith("_") and each != name]
             raise AttributeError(
                 f"A session has no {name!r}: the run's framework, {self._framework.name!r}, gives {names}."
+                f"{nearest(name, [*own, *self._extras])}"
                 + (" It is there with framework='tensorflow'." if name in ("server", "cluster_spec") else "")
             )
         value = self._extras[name]

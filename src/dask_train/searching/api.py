@@ -152,8 +152,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         :class:`dask_train.Checkpoint`, which says how often trials keep theirs and how many stay. It holds all trials,
         the sampler (which has to be one that can be pickled), the best model, and checkpoints of trials in hand. A
         trial of an estimator is fitted from its beginning again. Of a grid it holds all scores so far, as often as the
-        checkpoint says, counting each candidate on each fold as a step, and at the end the best estimator. Default:
-        nowhere.
+        checkpoint's ``every_s`` says, and at the end the best estimator. Default: nowhere.
     resume
         Resume the search that is there, if there is one: trials that have ended are not trained again
         and count in ``trials``; those in hand resume from their last checkpoint. With another build, data or

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.preprocessing import OneHotEncoder
 
 import dask_train as dt
 from dask_train.predicting import evaluation
@@ -165,5 +166,18 @@ def test_a_frame_is_compared_with_the_label_of_the_schema() -> None:
     expected = {"r2": pytest.approx(named.score(frame[["a", "b", "c"]], frame.y))}
     assert dt.evaluate(named, dd.from_pandas(frame, npartitions=3), schema=schema) == expected
     assert dt.evaluate(named, frame[["a", "b", "c"]], frame["y"], schema=schema) == expected
-    with pytest.raises(ValueError, match="name its label column"):
+    with pytest.raises(ValueError, match="x has no column 'y', which the model was fitted to predict"):
         dt.evaluate(named, frame[["a", "b", "c"]], schema=schema)
+
+
+def test_a_loss_that_is_not_a_number_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="The loss is NaN, so some of the model's outputs are"):
+        assert evaluation._some_finite({"accuracy": 0.8, "loss": float("nan")})["accuracy"] == 0.8
+    assert evaluation._some_finite({"accuracy": 0.8}) == {"accuracy": 0.8}
+
+
+def test_methods_get_missing_text_as_their_estimators_do() -> None:
+    frame = pd.DataFrame({"city": ["a", None, "b", "a"]})
+    chosen = OneHotEncoder(handle_unknown="ignore", sparse_output=False).fit(frame)
+    found = dt.predict(chosen.transform, dd.from_pandas(frame, npartitions=2), meta=np.empty((0, 3)))
+    np.testing.assert_array_equal(found.compute(), chosen.transform(frame))

@@ -70,5 +70,7 @@ def test_extras_are_there_and_made_when_they_are_asked_for(session):
     assert (one.cluster_spec, made) == ({"ps": ["h:1"]}, [])
     assert [one.server, one.server, made] == ["the server", "the server", [1]]
     assert session(extras={"total": lambda: max}).total(1, 2) == 2, "what is made may be a function, too"
+    with pytest.raises(AttributeError, match="Did you mean 'num_rows'"):
+        one.num_row  # noqa: B018 - it raises
     with pytest.raises(AttributeError, match=r"gives nothing. It is there with framework='tensorflow'"):
         _ = session().server

@@ -57,11 +57,11 @@ def column_of(where: str, name: Any, dtype: Any) -> ColumnPlan:
 
 
 def ways_to_categories(name: Any) -> str:
-    # How errors say to make categories of a column of Dask. What categorize gives fails in Dask's optimizer where later
-    # this column alone is selected: "'index' is not in list" (dask 2026.8, dask_expr/_categorical.py:186).
+    # How errors say to make categories of a column of Dask. Without persist, what categorize gives fails in Dask's
+    # optimizer where this column alone is selected: "'index' is not in list" (dask 2026.8, _categorical.py:186).
     return (
         f"frame.astype({{{name!r}: pd.CategoricalDtype(values)}}), where values are those that there are; or "
-        f"frame.categorize(columns=[{name!r}]), which reads the column once to find them"
+        f"frame.categorize(columns=[{name!r}]).persist(), which reads the column to find them"
     )
 
 

@@ -94,7 +94,8 @@ class ObjectModel:
     def call(self, call: Call, values: Sequence[Any]) -> Any:
         """Return what it returns for arrays or frames."""
         function: Callable[..., Any] = self.opened()
-        if hasattr(self._model, "get_params"):  # an estimator of scikit-learn's kind
+        of_method = getattr(self._model, "__self__", self._model)  # of a method that was passed as a function
+        if hasattr(of_method, "get_params"):  # an estimator of scikit-learn's kind
             values = [with_nan_text(value) if hasattr(value, "iloc") else value for value in values]
         x = filled(call.columns.features, values.__getitem__)
         if isinstance(x, dict):

@@ -98,7 +98,12 @@ class GridResult(SearchFound):
         """
         if self._estimator is None:
             raise DaskTrainError(
-                "The best candidate was not fitted on all rows.", change="Pass refit=True, and let the search end."
+                "The best candidate was not fitted on all rows.",
+                change=(
+                    "Let the search end, and pass refit=True."
+                    if len(self.scorer_names) == 1
+                    else f"Let the search end, and pass refit= one of {', '.join(self.scorer_names)}."
+                ),
             )
         note_schema(self._estimator, self.schema)
         return self._estimator

@@ -235,7 +235,10 @@ class Checkpointer:
         CheckpointError
             It can't be read, or is of other data or another order.
         """
-        if self._task.checkpoint is None or not (self._task.resume or self._session.attempt):
+        if self._task.checkpoint is None:
+            return None
+        if not (self._task.resume or self._session.attempt):
+            self._tell_of_earlier()
             return None
         folder = self._session.open_checkpoint(own=not self._task.resume)
         if folder is None:
@@ -247,6 +250,15 @@ class Checkpointer:
         self.steps = kept.steps
         self._check_best(kept)
         return kept
+
+    def _tell_of_earlier(self) -> None:
+        """Report that checkpoints of another run are about to be replaced, as where ``resume=True`` was forgotten."""
+        folder = self._session.checkpoints()
+        if folder.has_earlier:
+            self._session.notice(
+                f"{folder.url} has checkpoints of an earlier run. This one begins anew, and its own replace them. To "
+                "continue from the last of them, pass resume=True; to keep both, another folder."
+            )
 
     def order(self) -> dict[str, Any]:
         """Return what fixes the order of rows."""

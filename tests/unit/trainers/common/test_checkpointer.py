@@ -300,6 +300,20 @@ def test_a_place_that_does_not_answer_ends_training_at_a_deadline(make):
     slow.may.release()
 
 
+def test_a_run_that_begins_anew_tells_of_what_it_replaces(make):
+    first, other = make()[0], make(run="other")[0]
+    first._session.checkpoints().check()
+    assert first.load() is None
+    assert first._session.notices == []
+    first.keep(kept(first))
+    first.finish()
+    other._session.checkpoints().check()
+    assert other.load() is None
+    assert [" has checkpoints of an earlier run. This one begins anew" in each for each in other._session.notices] == [
+        True
+    ]
+
+
 def test_which_one_a_run_goes_on_with(make):
     keeper, _ = make()
     assert keeper.load() is None, "a run begins anew"
