@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.collections.schema.category import CategoryColumn
 from dask_train.compat.keras.compiled import arguments_of, compile_loss, compute_loss
 from dask_train.compat.keras.layers import flatten_layers
 from dask_train.errors import in_words
@@ -168,6 +169,15 @@ def check_callbacks(callbacks: Any) -> list[Any]:
     return flat_callbacks
 
 
+def _numbers_of_classes(data: InputData) -> str:
+    """Return which class of a label that holds categories has which number, as the end of an error; else nothing."""
+    targets = () if data.schema is None else data.schema.targets
+    for column in (each for each in targets if isinstance(each, CategoryColumn)):
+        numbers = ", ".join(f"{value!r} is {number}" for number, value in enumerate(column.categories[:10].tolist()))
+        return f" Of {column.name!r} {numbers}{', ...' if len(column.categories) > 10 else ''}."
+    return ""
+
+
 def check_weights(class_weight: Any, sample_weight: Any, data: InputData) -> dict[int, float] | None:
     """``class_weight`` as Keras means it.
 
@@ -196,6 +206,7 @@ def check_weights(class_weight: Any, sample_weight: Any, data: InputData) -> dic
         if not _is_number(number) or number != round(number) or not _is_number(weight):
             raise ValueError(
                 f"class_weight has {number!r}: {weight!r}; it is a dict of whole class numbers to finite weights."
+                f"{_numbers_of_classes(data)}"
             )
         weight_by_class[int(number)] = float(weight)
     return weight_by_class

@@ -490,3 +490,9 @@ def test_rows_to_validate_on_have_the_categories_of_the_data(verb):
     other = frame.assign(kind=frame["kind"].cat.rename_categories({"w": "x"}))
     with pytest.raises(ValueError, match="Column 'kind' of validation_data has 'x', and the model is fitted with"):
         verb(frame, features=["a", "b"], label="kind", validation_data=other)
+
+
+def test_classes_of_a_label_are_told_with_their_numbers():
+    frame = pd.DataFrame({"a": X[:, 0], "y": pd.Categorical(["no", "yes"] * 20)})
+    with pytest.raises(ValueError, match="Of 'y' 'no' is 0, 'yes' is 1"):
+        dt.fit(made(), frame, features=["a"], label="y", class_weight={"no": 1.0}, workers=0)

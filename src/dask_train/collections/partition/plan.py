@@ -123,7 +123,8 @@ def _read(where: str, piece: int, frame: Any, names: Sequence[Any], *, matrix: b
         raise TypeError(
             f"Column {name!r} of {where} holds {holds}, so it can't be in one matrix "
             f"with {others}. Name it alone, features={name!r}; or pass a dict, such as "
-            f"{{{str(name)!r}: frame[{name!r}], 'numbers': frame[[...]]}}. Text becomes numbers by .astype('category')."
+            f"{{{str(name)!r}: frame[{name!r}], 'numbers': frame[[...]]}}. Text becomes numbers by "
+            ".astype(pd.CategoricalDtype(values))."
         )
     common = np.result_type(*(np.dtype(column["dtype"] or "f8") for column in columns)).str
     return {"piece": piece, "columns": columns, "matrix": common if matrix and not arrays else None}

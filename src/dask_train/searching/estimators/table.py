@@ -34,13 +34,17 @@ def results_table(
     -------
     dict
         Float64 arrays ``(candidates,)`` of times and scores, int32 of ranks, masked arrays of parameters, and
-        ``"params"``, a list of dicts. A fit that failed has NaN.
+        ``"params"``, a list of dicts. A fit that failed has NaN; times are of the folds that ended.
     """
     table: dict[str, Any] = {}
     grid = [[scores[candidate, fold] for fold in range(num_folds)] for candidate in range(len(candidates))]
     for what in ("fit", "score"):
         seconds = np.array([[getattr(each, f"{what}_s") for each in row] for row in grid])
-        table[f"mean_{what}_time"], table[f"std_{what}_time"] = seconds.mean(axis=1), seconds.std(axis=1)
+        ended = np.array([[not each.error for each in row] for row in grid])
+        # Of those that failed, or had not ended where a search was interrupted, nobody knows.
+        known = np.ma.MaskedArray(seconds, mask=~ended)
+        table[f"mean_{what}_time"] = np.ma.filled(known.mean(axis=1), np.nan)
+        table[f"std_{what}_time"] = np.ma.filled(known.std(axis=1), np.nan)
     for name in sorted({name for params in candidates for name in params}):
         table[f"param_{name}"] = _column(name, candidates)
     table["params"] = [dict(params) for params in candidates]

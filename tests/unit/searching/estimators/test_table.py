@@ -33,7 +33,8 @@ def test_means_and_folds_are_in_the_order_of_the_candidates():
     assert found["mean_test_s"].tolist()[:2] == [2.0, 4.0]
     assert math.isnan(found["mean_test_s"][2]), "one that failed on a fold has no mean"
     assert found["std_test_s"].tolist()[:2] == [1.0, 0.0]
-    assert found["mean_fit_time"].tolist() == [1.5, 1.5, 1.0]
+    assert found["mean_fit_time"].tolist() == [1.5, 1.5, 2.0], "of folds that ended"
+    assert np.isnan(table([[None, None]])["mean_fit_time"]).all()
     assert found["rank_test_s"].tolist() == [2, 1, 3]
     assert found["rank_test_s"].dtype == np.int32
 
