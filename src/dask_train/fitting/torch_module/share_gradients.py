@@ -15,7 +15,7 @@ from dask_train.fitting.torch_module.values import summed_in
 Gradients = list[torch.Tensor | None]
 
 
-class _Group(NamedTuple):
+class _DtypeGroup(NamedTuple):
     """Parameters whose gradients are summed in one dtype: their places, and memory for the sums.
 
     The memory has an array more, which says of which parameters there are gradients.
@@ -48,14 +48,14 @@ class ShareGradients:
         self._names, self._parameters = list(parameters), list(parameters.values())
         self._replicas, self._tree = replicas, ShareTree(num_shares)
         self._stack: list[tuple[range, Gradients]] = []
-        self._groups: list[_Group] = []
+        self._groups: list[_DtypeGroup] = []
         by_dtype: dict[torch.dtype, list[int]] = {}
         for place, one in enumerate(self._parameters):
             by_dtype.setdefault(summed_in(one.dtype), []).append(place)
         for dtype, places in by_dtype.items():
             shapes = [*(tuple(self._parameters[place].shape) for place in places), (len(places),)]
             channel = replicas.share_channel(shapes, torch.empty(0, dtype=dtype).numpy().dtype, num_shares)
-            self._groups.append(_Group(places, channel))
+            self._groups.append(_DtypeGroup(places, channel))
 
     def begin(self) -> None:
         """Begin a step."""
@@ -110,7 +110,7 @@ class ShareGradients:
         for one in self._parameters:
             one.grad = None
 
-    def _arrays(self, group: _Group, gradients: Gradients) -> list[np.ndarray]:
+    def _arrays(self, group: _DtypeGroup, gradients: Gradients) -> list[np.ndarray]:
         own, dtype = [gradients[place] for place in group.places], group.channel.dtype
         shapes = (self._parameters[place].shape for place in group.places)
         has = np.array([one is not None for one in own], dtype)
