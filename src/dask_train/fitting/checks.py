@@ -15,6 +15,7 @@ from dask_train.compat.keras.compiled import arguments_of, compile_loss, compute
 from dask_train.compat.keras.layers import flatten_layers
 from dask_train.errors import in_words
 from dask_train.fitting.backends import BACKENDS, backend_of
+from dask_train.fitting.embedding_checks import check_embeddings
 from dask_train.fitting.kinds import KINDS, named
 from dask_train.inputs.data import InputData
 
@@ -219,6 +220,7 @@ def _is_number(value: Any) -> bool:
 
 def check_rows(model: Any, data: InputData, validation: InputData | None, *, in_place: bool = False) -> None:
     """Check what a row of the data shows before anything is computed."""
+    check_embeddings(model, data)
     check_fits(model, data, "The data", "train_step", in_place=in_place)
     check_labels(model, data)
     if validation is not None:
