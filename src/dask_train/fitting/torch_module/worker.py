@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 from dask_train.collectives import ProcessGroup
@@ -133,7 +134,7 @@ class ModuleWorker:
             self._local = LocalSteps(self._module, self._own.loss, replicas, tells_outputs=looks)
             self._outer = OuterSteps(self._module, replicas, task.outer, rounds=task.wire is not None)
         self._agreement = GroupAgreement(replicas)
-        self.loop = TrainingLoop(task, session, self._agreement, check=self._check_same)
+        self.loop = TrainingLoop(task, session, self._agreement, check=partial(_check_same, session))
         same = Named.same_on_all(self._module)
         self._guard = Guard(same, replicas, Named.value_of, Named.assign, ADVICE)
         if task.was_compiled and self.loop.leads:
@@ -210,12 +211,6 @@ class ModuleWorker:
         if self._agreement.replaceable is not None:
             self._agreement.replaceable.confirm()  # one that is lost before needs the others
         return outcome
-
-    def _check_same(self, then: dict[str, Any], now: dict[str, Any]) -> None:
-        """Check that training continues as it began; a schedule that is not the one of this call is reported."""
-        check_same(then, now)
-        if self._session.rank == 0 and (notice := schedule_notice(then, now)):
-            self._session.notice(notice)
 
     def _step_done(self) -> None:
         """Count a step, and pass the sync point, which comes where all workers have the same weights."""
@@ -307,3 +302,11 @@ class ModuleWorker:
         with closing(turn):
             passing.through(turn, data, min(num_batches, self._task.validation_steps or num_batches))
         return {f"val_{name}": value for name, value in self._told(passing.metrics).items()}
+
+
+# No method: the loop keeps it, and a worker that is in a cycle of references keeps the data until they are looked for.
+def _check_same(session: Session, then: dict[str, Any], now: dict[str, Any]) -> None:
+    """Check that training continues as it began; a schedule that is not the one of this call is reported."""
+    check_same(then, now)
+    if session.rank == 0 and (notice := schedule_notice(then, now)):
+        session.notice(notice)
