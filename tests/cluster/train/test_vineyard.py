@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -191,6 +192,7 @@ def test_leases_of_a_killed_dask_worker_end_with_the_next_opening(client, alone,
 
 def dies_at_its_third(block, folder, doomed):
     """Kill the Dask worker, each one that was there at first, when it has put a block or two."""
+    time.sleep(0.1)  # so that no Dask worker computes all blocks before another one has begun
     calls = Path(folder, str(os.getpid()))
     with calls.open("a") as file:
         file.write(".")
