@@ -89,7 +89,7 @@ class ModuleSettings(GradientSettings):
 
     @property
     def outer(self) -> OuterOptimizer | None:
-        """What moves the weights, where workers take steps alone."""
+        """Return what moves the weights where workers take steps alone; None if they do not."""
         if self.sync_every is None:
             return None
         rate, momentum = self.outer_learning_rate, self.outer_momentum
@@ -101,7 +101,7 @@ class ModuleSettings(GradientSettings):
 
     @property
     def of_task(self) -> dict[str, Any]:
-        """Fields of the task that each role process is sent."""
+        """Return fields of the task that each role process is sent."""
         return {**super().of_task, "num_shares": self.virtual_workers or 0}
 
 
