@@ -278,14 +278,6 @@ class JaxBackend:
         """Return False: never asked."""
         return False
 
-    def num_rows(self, column: Any) -> int:
-        """Return rows of an array."""
-        return int(column.shape[0])
-
-    def rows(self, column: Any, num_rows: int) -> Any:
-        """Take a slice of rows."""
-        return column[:num_rows]
-
     def traced(self, function: Callable[[list[Any]], Any], columns: Sequence[Column]) -> None:
         """Keras' own inference of shapes; the function is called twice, with different numbers of rows."""
 

@@ -115,7 +115,7 @@ class Steps:
 
     def _step_on(self, columns: Sequence[Any]) -> Told:
         rank = self._rank
-        rows = rank.backend.num_rows(columns[0])
+        rows = int(columns[0].shape[0])
         rank.share.set(rows, rank.session.global_rows)
         return self._stepped(columns) if rows else self._stepped_without_rows()
 
