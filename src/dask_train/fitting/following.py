@@ -12,7 +12,7 @@ from dask_train.run.recovery import check_recovery
 from dask_train.training.settings import DEFAULT, RunSettings
 
 
-def with_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
+def with_bounds(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a fit; if ``workers`` is a pair, with its lower number, and the pair as ``follows``.
 
     Such a run replaces lost workers in place, also where ``recovery`` was left out.
@@ -22,17 +22,17 @@ def with_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
     ValueError
         The two numbers are no valid bounds, or ``recovery`` does not go with them.
     """
-    workers = given.get("workers")
+    workers = arguments.get("workers")
     if not isinstance(workers, tuple | list):
-        return dict(given)
-    bounds, recovery = WorkerBounds.of(workers), given.get("recovery", DEFAULT)
+        return dict(arguments)
+    bounds, recovery = WorkerBounds.of(workers), arguments.get("recovery", DEFAULT)
     policy = check_recovery("in_place" if recovery == DEFAULT else recovery)
     if policy is None or policy.scope != "in_place":
         raise ValueError(
             f"workers={tuple(bounds)} needs recovery='in_place', and recovery={recovery!r} was passed: workers join "
             "and leave where lost ones are replaced. Leave recovery= out, or pass a single number of workers."
         )
-    return {**given, "workers": bounds.low, "recovery": policy, "follows": bounds}
+    return {**arguments, "workers": bounds.low, "recovery": policy, "follows": bounds}
 
 
 def number_to_begin_with(run: RunSettings) -> int:

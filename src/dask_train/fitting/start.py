@@ -33,7 +33,7 @@ def fit_function(kind: ModelKind) -> Callable[..., Any]:
     return fit
 
 
-def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, Any]) -> Any:
+def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Any:
     """Check a fit, and start its run.
 
     Parameters
@@ -42,14 +42,14 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, A
         That of the model.
     model, x, y
         As the user passed them.
-    given
+    arguments
         Arguments by name: fields of the kind's settings and of :class:`RunSettings`.
 
     Returns
     -------
     What :func:`dask_train.fit` returns, which also lists what is raised.
     """
-    call = _checked(kind, model, x, y, given)
+    call = _checked(kind, model, x, y, arguments)
     rows = kind.rows(call)
     prepared = kind.prepared(call, rows)
     call, rows = _with_workers(kind, call, rows)

@@ -184,7 +184,9 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     model_predictor = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
     if model_predictor.scores is not None:
         call = Call.of_rows(batch_size)
-        rows = rows_to_score(x, y, sample_weight, features, label, known=known, client=client, found=model_predictor)
+        rows = rows_to_score(
+            x, y, sample_weight, features, label, known=known, client=client, predictor=model_predictor
+        )
         lengths = rows.lengths
         score = partial(scored_block, call, model_predictor.scores, rows.features, rows.label, rows.weight)
         lazy = partial(_scored, score, rows.parts)
@@ -202,13 +204,13 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
 
 def _some_finite(scores: dict[str, Any] | None) -> dict[str, Any]:
     """Return the scores, and warn where the loss is NaN: metrics may look well then, as NaN is counted as a class."""
-    kept = some(scores)
-    if np.isnan(kept.get("loss", 0.0)):
+    finite = some(scores)
+    if np.isnan(finite.get("loss", 0.0)):
         warn_at_the_call(
             "The loss is NaN, so some of the model's outputs are, or some targets. Other metrics count such rows as if "
             "the model had decided. Features with missing numbers lead there: fill them in, as before training."
         )
-    return kept
+    return finite
 
 
 def _data_for(

@@ -48,8 +48,8 @@ class TrialFolders:
     def with_checkpoints(self, role: LoopRole, name: str) -> LoopRole:
         """Return the same work of a trial, with checkpoints in that folder."""
         policy = replace(self.policy, url=self.url_of(name), best=self.metric, mode=self.mode, restore_best=False)
-        kept: LoopRole = replace(role, task=replace(role.task, checkpoint=policy, resume=True))  # type: ignore[type-var]
-        return kept
+        keeping: LoopRole = replace(role, task=replace(role.task, checkpoint=policy, resume=True))  # type: ignore[type-var]
+        return keeping
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove checkpoints of a trial that has ended; what can't be removed is left there."""

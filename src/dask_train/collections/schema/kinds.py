@@ -27,7 +27,7 @@ def column_for(what: str, name: Any, dtype: Any) -> FrameColumn:
     return kind.of(what, name, dtype)
 
 
-def column_from_json(found: dict[str, Any]) -> FrameColumn:
+def column_from_json(content: dict[str, Any]) -> FrameColumn:
     """Return the column that :meth:`FrameColumn.to_json` has written.
 
     Raises
@@ -35,7 +35,7 @@ def column_from_json(found: dict[str, Any]) -> FrameColumn:
     ValueError
         This version knows no such kind.
     """
-    settings = {**found}
+    settings = {**content}
     name, kind = value_from_json(settings.pop("name")), settings.pop("kind")
     known = {each.kind: each for each in KINDS}
     if kind not in known:

@@ -106,18 +106,18 @@ def _applying_statelessly(
             return trainable_variables, optimizer_variables
         if getattr(within, "apply", False) or is_aside():
             return original(self, optimizer_variables, grads, trainable_variables)
-        variables, held = list(trained_variables(self)), list(self.variables)
+        variables, optimizer_state = list(trained_variables(self)), list(self.variables)
         new_values: list[Any] = []
 
         def go_on(grads: Sequence[Any]) -> None:
             new_values.append(original(self, optimizer_variables, list(grads), trainable_variables))
 
-        values = zip([*variables, *held], [*trainable_variables, *optimizer_variables], strict=True)
+        values = zip([*variables, *optimizer_state], [*trainable_variables, *optimizer_variables], strict=True)
         with keras.StatelessScope(list(values)) as scope:
             _outermost(within, instead, self, list(grads), variables, go_on)
         if new_values:
             return new_values[0]
-        now = [[scope.get_current_value(variable) for variable in some] for some in (variables, held)]
+        now = [[scope.get_current_value(variable) for variable in some] for some in (variables, optimizer_state)]
         return now[0], now[1]
 
     return stateless_apply

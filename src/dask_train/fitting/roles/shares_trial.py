@@ -37,7 +37,7 @@ def compare_shares(
     metrics: Metrics,
     backend: Backend,
     share: RowFraction,
-    made: tuple[Step, Callable[[], Step]],
+    compiled: tuple[Step, Callable[[], Step]],
     batch: Any,
 ) -> str | None:
     """Check that parts of a batch are as good as the whole; nothing is trained, and all is as it was before.
@@ -46,7 +46,7 @@ def compare_shares(
     ----------
     share
         Of this worker in that batch, in whose place parts of it come.
-    made
+    compiled
         The step as workers take it, and what makes it anew.
     batch
         Real rows of this worker.
@@ -66,7 +66,7 @@ def compare_shares(
         return "its first share of a batch has a single row"
     few = _part(batch, slice(0, rows))
     out_of_sight = [variable for optimizer in share.optimizers.values() for variable in optimizer.variables]
-    step, make = made
+    step, make = compiled
     with kept(model, metrics, out_of_sight) as set_back, _python_draws_kept(), _share_kept(share):
         trial = _Trial(model, backend, share, set_back, few, rows)
         try:

@@ -84,9 +84,9 @@ class Modules(ModelKind):
     def check_best(self, call: FitCall) -> None:
         """Check that it is known which way the best score goes, too."""
         super().check_best(call)
-        kept = call.run.checkpoint
-        if kept is not None and kept.best is not None and mode_by_name(kept.best, kept.mode) == AUTO:
-            checkpoints.mode_of(checks.check_module(call.model), kept.best)
+        policy = call.run.checkpoint
+        if policy is not None and policy.best is not None and mode_by_name(policy.best, policy.mode) == AUTO:
+            checkpoints.mode_of(checks.check_module(call.model), policy.best)
 
     def prepared(self, call: FitCall, rows: FitRows) -> PreparedModule:
         """Check that rows go through the module, its loss and its metrics."""
@@ -155,7 +155,7 @@ MODULES = Modules()
 
 
 @takes(ModuleEvaluation)
-def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str, float]:
+def evaluate_module(model: Any, x: Any, y: Any = None, **arguments: Any) -> dict[str, float]:
     """Evaluate a torch module on all rows of a Dask collection, as one process does in the same batches.
 
     Parameters
@@ -164,7 +164,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
         In evaluation mode; it keeps the mode that it is in.
     x, y
         As :class:`Modules` has them.
-    **given
+    **arguments
         Fields of :class:`ModuleEvaluation`.
 
     Returns
@@ -179,7 +179,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
         As :func:`dask_train.train`.
     """
-    settings = ModuleEvaluation.of(given)
+    settings = ModuleEvaluation.of(arguments)
     module, loss = checks.check_module(model), settings.loss
     metrics = checks.named_metrics(settings.metrics)
     like = Conformer(schema_for(model, settings.schema), learns=False)

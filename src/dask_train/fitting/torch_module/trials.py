@@ -33,8 +33,8 @@ def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
         try:
             yield
         finally:
-            for part, values, containers, held in before:
-                if _held(part) == held:
+            for part, values, containers, own_objects in before:
+                if _held(part) == own_objects:
                     vars(part).update(values)
                     for name, container, content in containers:
                         vars(part)[name] = container

@@ -124,9 +124,9 @@ class ModuleWorker:
         self._own = Opened(task, session)
         self._module, self._metrics = self._own.module, self._own.metrics
         tell_of_wire(task.wire, session, replicas, "Gradients" if task.outer is None else "Differences of weights")
-        made = self._made_for_shares() if task.num_shares else self._made_for_rank()
-        self._buffers: ModuleBuffers | ModuleShares = made[0]
-        self._steps: ModuleSteps = made[1]
+        buffers_and_steps = self._made_for_shares() if task.num_shares else self._made_for_rank()
+        self._buffers: ModuleBuffers | ModuleShares = buffers_and_steps[0]
+        self._steps: ModuleSteps = buffers_and_steps[1]
         self._outer: OuterSteps | None = None
         self._has_moved = False  # whether weights were moved by the outer optimizer
         if task.outer is not None:

@@ -118,7 +118,7 @@ class Slow:
         self.may, self.began = threading.Semaphore(0), threading.Semaphore(0)
         self.saved, self.scores = [], []
 
-    def save(self, write, scratch, *, score, mode, held):
+    def save(self, write, scratch, *, score, mode, is_held):
         self.began.release()
         assert self.may.acquire(timeout=30)
         self.saved.append(write.__self__.steps)
