@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from dask_train.checkpoint.best import Best
+from dask_train.checkpoint.local_files import put_manifest
 from dask_train.checkpoint.manifest import DamagedError, Manifest
-from dask_train.checkpoint.syncing import put_manifest
 
 
 class Retention:

@@ -20,8 +20,7 @@ from dask_train.cluster.relayed import ask, relay
 from dask_train.collections.rows_apart import opened_task
 from dask_train.errors import LaunchError
 from dask_train.transport.connections import Credentials
-from dask_train.transport.packed import unpacked
-from dask_train.transport.served_values import ServedValues, ValueReader
+from dask_train.transport.served_values import ServedValues, ValueReader, unpacked
 
 # How long a Dask worker tries to reach the client before it asks by way of the scheduler.
 REACHED_S = 3.0

@@ -15,9 +15,9 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.extras import check_installed, install_command
 from dask_train.input_errors import raises_at_the_call
 from dask_train.searching.estimators.result import GridResult
-from dask_train.searching.keywords import SearchKeywords
 from dask_train.searching.models import search_models
 from dask_train.searching.result import SearchResult
+from dask_train.searching.settings import SearchKeywords
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client

@@ -6,9 +6,7 @@ from typing import Any
 
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
-from dask_train.collections.schema.number import NumberColumn
-from dask_train.collections.schema.other import OtherColumn
-from dask_train.collections.schema.text import TextColumn
+from dask_train.collections.schema.plain import NumberColumn, OtherColumn, TextColumn
 from dask_train.collections.schema.values import value_from_json
 
 # Asked in this order which of them has columns of a dtype; the last one has all.

@@ -13,8 +13,7 @@ import numpy as np
 from dask_train.collectives import ProcessGroup
 from dask_train.compat.keras.optimizers import step_count
 from dask_train.fitting.backends import Backend, Slices
-from dask_train.fitting.roles.apply_last import ApplyLast
-from dask_train.fitting.roles.applying import at_every_apply
+from dask_train.fitting.roles.applying import ApplyLast, at_every_apply
 from dask_train.fitting.roles.tried_exchanges import TriedExchanges
 
 

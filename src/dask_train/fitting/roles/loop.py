@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import sys
 from dataclasses import replace
 from typing import Any
 
+import keras
+
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles.better import mode_of
 from dask_train.fitting.roles.configuration import check_same, configuration_of
 from dask_train.fitting.roles.validated_beside import ValidationBeside
 from dask_train.fitting.roles.weights import value_of
@@ -174,3 +176,25 @@ class KerasLoop(TrainingLoop):
     def _told_history(self) -> dict[str, list[Any]]:
         history = super()._told_history()
         return history if self.beside is None else {**history, **self.beside.found(self._epochs_told)}
+
+
+def mode_of(model: Any, name: str) -> str:
+    """Return whether less ("min") or more ("max") of a score is better, as Keras' own callbacks have it.
+
+    Raises
+    ------
+    ValueError
+        Keras can't tell.
+    """
+    judge = keras.callbacks.EarlyStopping(name, patience=sys.maxsize)
+    judge.set_model(model)
+    judge.on_train_begin()
+    try:
+        for epoch in range(2):
+            judge.on_epoch_end(epoch, {name: float(epoch)})
+    except ValueError as error:
+        raise ValueError(
+            f"The best checkpoint is to be known by {name!r}, and Keras can't tell whether less or more of it is "
+            "better. Pass mode='min' or mode='max' to dt.Checkpoint."
+        ) from error
+    return "max" if judge.best_epoch else "min"

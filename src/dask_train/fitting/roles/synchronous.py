@@ -11,7 +11,7 @@ import numpy as np
 from dask_train.collectives import ProcessGroup
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.agreement import CallbackAgreement
-from dask_train.fitting.roles.apply_last import ApplyLast
+from dask_train.fitting.roles.applying import ApplyLast
 from dask_train.fitting.roles.compiled import compiled_of_all
 from dask_train.fitting.roles.control import Control
 from dask_train.fitting.roles.global_batch import global_batch_of_all

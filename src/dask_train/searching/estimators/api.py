@@ -23,22 +23,49 @@ from dask_train.searching.estimators.loop import EstimatorLoop
 from dask_train.searching.estimators.prefixes import candidate_of
 from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.scoring import METRIC, check_names, counting, scoring_of
-from dask_train.searching.estimators.settings import EstimatorSettings, GridSettings, TrialsSettings
 from dask_train.searching.estimators.tasks import EstimatorTasks
 from dask_train.searching.estimators.weights import check_takes_weight
 from dask_train.searching.kept import kept_search
 from dask_train.searching.logged import search_log
 from dask_train.searching.place import DATA, VALIDATION_DATA, DataPlace, checked, opened
-from dask_train.searching.pool import PoolSettings
+from dask_train.searching.pool import PoolSettings, trained
 from dask_train.searching.result import SearchResult
+from dask_train.searching.settings import SearchSettings, StudySettings
 from dask_train.searching.texts import text_of
-from dask_train.searching.to_the_end import trained
 from dask_train.searching.with_optuna import Subject, TrialMaking, search_with_optuna
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunSettings
 
 # Settings of runs that no search takes.
 _OF_RUNS_ALONE = ("streaming", "stop", "recovery", "gpus", "wait", "name")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EstimatorSettings(SearchSettings):
+    """Settings of either search."""
+
+    scoring: Any = None
+    cv: Any = None
+    sample_weight: Any = None
+    groups: Any = None
+    features: Any = None
+    label: Any = None
+    progress: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GridSettings(EstimatorSettings):
+    """Settings of a search of a grid of parameters."""
+
+    params: Any
+    refit: bool | str = True
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrialsSettings(EstimatorSettings, StudySettings):
+    """Settings of a search with Optuna."""
+
+    validation_data: Any = None
 
 
 @takes(GridSettings, RunSettings, without=_OF_RUNS_ALONE)
