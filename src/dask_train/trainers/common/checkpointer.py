@@ -135,7 +135,11 @@ class Checkpointer:
                 one.awaits = epoch
                 self._awaiting.append(one)
             # In place of an earlier one, if that still waits: this one holds more. What may be the best waits on.
-            self._waiting = [each for each in self._waiting if each.awaits is not None or _outlasts(each, one)]
+            self._waiting = [
+                each
+                for each in self._waiting
+                if each.awaits is not None or (each.score is not None and one.score is None)
+            ]
             self._waiting.append(one)
             self._go_on_writing()
 
@@ -362,8 +366,3 @@ class Checkpointer:
     def _raise_failure(self) -> None:
         if self._failed is not None:
             raise self._failed
-
-
-def _outlasts(waiting: _Candidate, newer: _Candidate) -> bool:
-    """Return whether one that is the best so far, and not written yet, is still to be written."""
-    return waiting.score is not None and newer.score is None
