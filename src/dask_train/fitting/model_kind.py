@@ -139,10 +139,13 @@ class TrialSpec:
         What the workers of the trial do; it travels to them. Of a model that is trained in a loop a ``LoopRole``.
     model
         Return what a search holds as the best model, of what the first worker has sent of its best epoch.
+    scores
+        Names of the scores of an epoch, those of validation included. Default: they only show in training.
     """
 
     work: Any
     model: Callable[[Any], Any] = field(repr=False)
+    scores: Collection[str] | None = None
 
 
 class ModelKind(ABC):

@@ -20,10 +20,11 @@ from dask_train.config import PredictLimits
 from dask_train.data.structure import leaves
 from dask_train.fitting.backends import BACKENDS
 from dask_train.fitting.checks import check_fits
+from dask_train.fitting.finite import warn_of_evaluation
 from dask_train.fitting.kinds import by_kind_of_model
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.torch_module.settings import ModuleEvaluation
-from dask_train.input_errors import raises_at_the_call, warn_at_the_call
+from dask_train.input_errors import raises_at_the_call
 from dask_train.inputs.data import InputData
 from dask_train.inputs.making import columns_for, input_data, names_columns
 from dask_train.predicting.inputs import as_collections, check_classes
@@ -201,13 +202,15 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
 
 
 def _some_finite(scores: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the scores, and warn where the loss is NaN: metrics may look well then, as NaN is counted as a class."""
+    """Return the scores, and warn where the loss is NaN.
+
+    Raises
+    ------
+    ValueError
+        There are no rows.
+    """
     kept = some(scores)
-    if np.isnan(kept.get("loss", 0.0)):
-        warn_at_the_call(
-            "The loss is NaN, so some of the model's outputs are, or some targets. Other metrics count such rows as if "
-            "the model had decided. Features with missing numbers lead there: fill them in, as before training."
-        )
+    warn_of_evaluation(kept)
     return kept
 
 

@@ -14,6 +14,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import of_run, of_trial
+from dask_train.fitting.stop_checks import names_logged
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.prepared import PreparedModule
@@ -141,7 +142,9 @@ class Modules(ModelKind):
         prepared = PreparedModule.checked(model, settings, rows)
         self.check_together(model, settings, rows.workers)
         task = prepared.task(model, settings, rows, of_trial())
-        return TrialSpec(work=ModuleRole(task), model=lambda trained: _module_of(task, trained))
+        names = checks.scores_of(checks.named_metrics(settings.metrics))
+        scores = None if names is None else names_logged(names, validates=rows.validation is not None)
+        return TrialSpec(work=ModuleRole(task), model=lambda trained: _module_of(task, trained), scores=scores)
 
 
 def _module_of(task: ModuleTask, trained: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ import torch
 
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result
+from dask_train.fitting.finite import warn_of_evaluation
 from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.torch_module.values import opened, set_state
 from dask_train.trainers.common.outcome import Outcome
@@ -30,7 +31,7 @@ def module_trained(
 
 
 def evaluated(result: Result) -> dict[str, float]:
-    """Loss and metrics by name.
+    """Return loss and metrics by name; warn where the loss is NaN.
 
     Raises
     ------
@@ -40,4 +41,5 @@ def evaluated(result: Result) -> dict[str, float]:
     metrics: dict[str, float] | None = result.results["worker"][0]
     if metrics is None:
         raise ValueError(f"The evaluation was ended before it was through: {result.stop_reason}.")
+    warn_of_evaluation(metrics)
     return metrics
