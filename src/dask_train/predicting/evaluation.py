@@ -147,7 +147,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     metrics
         Metrics of a torch module or a booster; not for other models. Default: none.
     workers
-        Number of workers that share the rows, for a torch module. Default: as many as of ``fit``.
+        Number of workers that share the rows, for a torch module; 0 for this process. Default: as many as of ``fit``.
 
     Returns
     -------

@@ -14,6 +14,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import of_run, of_trial
+from dask_train.fitting.spec import InPlace
 from dask_train.fitting.stop_checks import names_logged
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
@@ -30,6 +31,7 @@ from dask_train.inputs.data import check_some_rows
 from dask_train.inputs.making import input_data
 from dask_train.report.progress import progress_of
 from dask_train.report.rows_progress import RowsDisplay
+from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
 
@@ -191,20 +193,25 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, metrics, data, "The data", trains=False)
     check_some_rows("The data", source := data.source("data"))
-    client = client_or_local(settings.client, settings.workers or 0)
-    workers = settings.workers or default_fit_workers(client, None)
-    header, arrays = checks.sent(ModuleTraining(module=module, loss=loss, metrics=metrics))
+    client, workers = settings.client, settings.workers
+    if workers != 0:
+        client = client_or_local(client, workers or 0)
+        workers = workers or default_fit_workers(client, None)
+    evaluated_parts = ModuleTraining(module=module, loss=loss, metrics=metrics)
+    header, arrays = checks.sent(evaluated_parts) if workers else (b"", [])
     run = RunSettings(client=client, gpus=None, name="evaluate", progress=progress_of(settings.verbose))
     task = ModuleTask(
         header={"training": header},
         arrays=arrays,
+        in_place=None if workers else InPlace(model=evaluated_parts),
         columns=data.columns,
         validation_columns=data.columns,
         validation_batch_size=settings.batch_size,
         random=checks.random_state(),
         **of_run(run),
     )
-    results: dict[str, float] = launch(
+    start: Any = launch if workers else run_in_process
+    results: dict[str, float] = start(
         EvaluationRole(task),
         {"worker": workers},
         RunInputs(data={"worker": source}),

@@ -74,7 +74,10 @@ def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | 
 def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any] | None:
     """Evaluate on all rows of the data; loss and metrics by name in the first worker, None in the others."""
     assert session._data is not None
-    with process_group(task, session) as replicas:
+    with ExitStack() as stack:
+        replicas = stack.enter_context(process_group(task, session))
+        if task.in_place is not None:
+            stack.enter_context(left_as_after_a_run(task.in_place.model))
         opened_task = Opened(task, session)
         seed_rank(task.random, session.rank)
         metrics = opened_task.metrics_of_validation
