@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import reduce, wraps
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from dask_train.arguments import CheckedSettings, keywords_of, nearest_argument
@@ -29,11 +30,14 @@ KINDS: dict[str, Any] = {
     "xgboost.XGBModel": "dask_train.fitting.trees.xgboost_api:XGBOOST",
 }
 _KERAS_MODELS = "dask_train.fitting.keras_models:KERAS_MODELS"
+# Kinds of :func:`dask_train.register_trainer`, by the class itself: one that a function has made can't be found by its
+# name. They go before all others, whose subclasses they may be.
+REGISTERED: dict[type, Any] = {}
 # What errors call a class that users don't know by its name.
 _CALLED = {"dask_train.linear_model.estimating.LinearEstimator": "an estimator of dask_train.linear_model"}
-# Models that know themselves how long they are trained, and what they call it.
 # What Keras models are compiled with.
 _OF_COMPILE = {"loss", "metrics", "optimizer"}
+# Kinds of model whose training length is a parameter of their own, and its name.
 _IN_ROUNDS = "The number of rounds is the estimator's n_estimators."
 _HOW_LONG = {
     "dask_train.linear_model.estimating.LinearEstimator": "The number of steps is at most the estimator's max_iter.",
@@ -43,7 +47,10 @@ _HOW_LONG = {
 
 
 def by_kind_of_model(
-    served: Mapping[str, Any], *others: type[CheckedSettings], function_of: Callable[[Any], Any] = lambda served: served
+    served: Mapping[str, Any],
+    *others: type[CheckedSettings],
+    registered: Mapping[type, Any] = MappingProxyType({}),
+    function_of: Callable[[Any], Any] = lambda served: served,
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Decorate a verb so that it hands models of other kinds, with their arguments, to the functions for these.
 
@@ -56,8 +63,10 @@ def by_kind_of_model(
     *others
         Settings of these kinds: the verb's signature lists their fields besides its own parameters. A field that a
         kind can't do without has the default None there, since other kinds can.
+    registered
+        What serves instances of a class, by the class. These go before others. Default: none.
     function_of
-        Makes such a function of what ``served`` names. Default: that is one.
+        Makes such a function of what ``served`` names, or ``registered`` has. Default: that is one.
 
     Returns
     -------
@@ -69,8 +78,13 @@ def by_kind_of_model(
         @wraps(verb)
         def called(*args: Any, **kwargs: Any) -> R:
             model = args[0] if args else kwargs.get("model")
-            kind = kind_of(model, served)
-            function: Callable[..., R] = verb if kind is None else function_of(_loaded(served[kind]))
+            own_class = registered_class(model, registered)
+            kind = kind_of(model, served) if own_class is None else _public_name(own_class)
+            function: Callable[..., R] = verb
+            if own_class is not None:
+                function = function_of(registered[own_class])
+            elif kind is not None:
+                function = function_of(_loaded(served[kind]))
             _check_arguments(
                 by_caller(f"dask_train.{verb.__name__}", f"dask train {verb.__name__}"), function, kind, model, kwargs
             )
@@ -89,24 +103,32 @@ def by_kind_of_model(
 
 
 def kind_of(model: Any, served: Mapping[str, Any]) -> str | None:
-    """Which of these kinds a model is; None for one of Keras, also where its class is one of the backend's, or others.
+    """Return which of these kinds a model is; None for Keras models, and for other objects.
 
-    An instance of a class can exist only where the module that has it was imported.
+    A Keras model on the torch backend is a ``torch.nn.Module``, too. An instance of a class can exist only where the
+    module that has it was imported.
     """
     if is_keras_model(model):
         return None
     return next((kind for kind in served if isinstance(model, _class_of(kind))), None)
 
 
+def registered_class(model: Any, registered: Mapping[type, Any] = REGISTERED) -> type | None:
+    """Return the registered class that a model is an instance of, the most derived one; None if there is none."""
+    return next((cls for cls in type(model).__mro__ if cls in registered), None)
+
+
 def searched_kind_of(model: Any) -> Any:
     """Return what describes a model's kind for a search; that of Keras where no other kind claims it."""
+    if (own_class := registered_class(model)) is not None:
+        return REGISTERED[own_class]
     kind = kind_of(model, KINDS)
     return _loaded(_KERAS_MODELS if kind is None else KINDS[kind])
 
 
 def searched_kinds_here() -> list[Any]:
     """Return those kinds that models may be of with the libraries that this process has imported; Keras if none."""
-    others = [each for name, each in KINDS.items() if _library_of(name) in sys.modules]
+    others = [*REGISTERED.values(), *(each for name, each in KINDS.items() if _library_of(name) in sys.modules)]
     return list(map(_loaded, [_KERAS_MODELS, *others] if "keras" in sys.modules or not others else others))
 
 
@@ -115,9 +137,14 @@ def is_keras_model(model: Any) -> bool:
     return any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__)
 
 
-def named(served: Mapping[str, Any]) -> str:
+def named(served: Mapping[str, Any], registered: Mapping[type, Any] = REGISTERED) -> str:
     """Return the kinds besides Keras' own, as errors name them; empty if there are none."""
-    return "".join(f", or {_with_article(kind)}" for kind in served)
+    names = dict.fromkeys([*served, *map(_public_name, registered)])
+    return "".join(f", or {_with_article(kind)}" for kind in names)
+
+
+def _public_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _with_article(kind: str) -> str:
@@ -166,7 +193,7 @@ def _check_arguments(
         hint = nearest_argument(unknown[0], keywords)
         if "epochs" in unknown and kind in _HOW_LONG:
             hint = f" {_HOW_LONG[kind]}"
-        if is_keras_model(model) and (compiled := sorted(_OF_COMPILE & set(unknown))):
+        if kind is None and is_keras_model(model) and (compiled := sorted(_OF_COMPILE & set(unknown))):
             hint = f" Pass {_listed(compiled)} to the model's compile."
         raise TypeError(
             f"{verb} takes no {_listed(unknown)} for {what}.{hint} Besides the model and data "
