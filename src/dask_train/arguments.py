@@ -117,10 +117,10 @@ class CheckedSettings:
                 each.metadata["check"](each.name, value)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **more: Any) -> Self:
-        """Make settings of those arguments among ``given`` that are fields, and of ``more``."""
+    def of(cls, arguments: Mapping[str, Any], **more: Any) -> Self:
+        """Make settings of those ``arguments`` that are fields, and of ``more``."""
         names = {each.name for each in fields(cls)}  # type: ignore[arg-type] # as before
-        return cls(**{**{name: value for name, value in given.items() if name in names}, **more})
+        return cls(**{**{name: value for name, value in arguments.items() if name in names}, **more})
 
 
 def positive_int(default: Any = MISSING) -> Any:

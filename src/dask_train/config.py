@@ -16,6 +16,8 @@ import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
+from dask_train.arguments import check_whole_number
+
 _DEFAULTS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "dask_train.yaml").read_text())
 dask.config.update_defaults(_DEFAULTS)
 
@@ -187,9 +189,8 @@ def template_idle_s() -> float:
 
 def _count(key: str) -> int:
     value = _setting(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{key} is {value!r}; it is a whole number of at least 1.")
-    return value
+    check_whole_number(key, value, 1)
+    return int(value)
 
 
 def logging_timeout_s() -> float:

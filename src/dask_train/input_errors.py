@@ -67,10 +67,10 @@ def _check_names(verb: Callable[..., object], arguments: Mapping[str, object]) -
     """
     if not arguments or getattr(verb, "checks_its_arguments", False):
         return
-    taken = signature(verb).parameters.values()
-    names = [one.name for one in taken if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+    parameters = signature(verb).parameters.values()
+    names = [one.name for one in parameters if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
     unknown = [name for name in arguments if name not in names]
-    if unknown and not any(one.kind is Parameter.VAR_KEYWORD for one in taken):
+    if unknown and not any(one.kind is Parameter.VAR_KEYWORD for one in parameters):
         listed = ", ".join(f"{name}=" for name in names if name != "self")
         name = verb.__qualname__.removesuffix(".__init__") if verb.__name__ == "__init__" else verb.__name__
         raise TypeError(f"{name} takes no {unknown[0]}=.{nearest_argument(unknown[0], names)} It takes {listed}.")

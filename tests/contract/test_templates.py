@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dask_train.frameworks.keras.environment import keras_imports
-from dask_train.frameworks.torch.imports import TORCH_IMPORTS
+from dask_train.frameworks.torch.environment import TORCH_IMPORTS
 from dask_train.process.launch import Launch, Preload
 from dask_train.process.templates import ProcessStart, Templates
 

@@ -13,12 +13,11 @@ from typing import Any
 from dask_train.checkpoint.best import Best, check_best, is_better
 from dask_train.checkpoint.claim import Claiming
 from dask_train.checkpoint.listing import is_of_run, known_checkpoints, next_name, number_of, refuse_old_format
-from dask_train.checkpoint.local_files import checkpoint_error, write_locally
+from dask_train.checkpoint.local_files import checkpoint_error, put_manifest, sync_files, write_locally
 from dask_train.checkpoint.manifest import Cover, DamagedError, LoadedCheckpoint, Manifest
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import is_due
 from dask_train.checkpoint.retention import Retention
-from dask_train.checkpoint.syncing import put_manifest, sync_files
 from dask_train.errors import CheckpointError
 
 
@@ -128,7 +127,7 @@ class CheckpointFolder:
         *,
         score: float | None = None,
         mode: str | None = None,
-        held: bool = False,
+        is_held: bool = False,
     ) -> str:
         """Keep one more checkpoint, and remove old ones, except for the best.
 
@@ -144,7 +143,7 @@ class CheckpointFolder:
             What is in it has this score, by which it may be the best; None if it has none.
         mode
             Whether less or more of it is better; the place's own where it is None.
-        held
+        is_held
             Whether it stays until :meth:`settle` tells its score.
 
         Returns
@@ -163,7 +162,7 @@ class CheckpointFolder:
             place = self._place
             manifest = Manifest(run=place.run, began=place.began, attempt=self._attempt, files=files, covers=covers)
             try:
-                return self._put(folder, manifest, score, mode or place.mode, held=held)
+                return self._put(folder, manifest, score, mode or place.mode, is_held=is_held)
             except CheckpointError:
                 raise
             except Exception as error:  # whatever the store's package raises
@@ -205,7 +204,7 @@ class CheckpointFolder:
             return self.best
         return Best(of=of, mode=mode, score=score, checkpoint=name)
 
-    def _put(self, folder: Path, manifest: Manifest, score: float | None, mode: str, *, held: bool) -> str:
+    def _put(self, folder: Path, manifest: Manifest, score: float | None, mode: str, *, is_held: bool) -> str:
         system, root = self._place.opened()
         known = known_checkpoints(system, root)
         self._check_alone(system, root, known)
@@ -219,7 +218,7 @@ class CheckpointFolder:
         sync_files(system, root, [f"{target}/{file}" for file in manifest.files])
         put_manifest(system, root, name, manifest.to_bytes())
         self.best = best
-        self._retention.saved(name, best, held=held)
+        self._retention.saved(name, best, is_held=is_held)
         self._remove_old(system, root, known, name)
         return str(system.unstrip_protocol(target))
 
@@ -386,11 +385,11 @@ class CheckpointFolder:
     def _damages(self) -> str:
         return "; ".join(f"of {name}, {damage}" for name, damage in sorted(self._damaged.items()))
 
-    def _passed_over(self, taken: str, manifest: Manifest) -> str:
-        if not any(number_of(name) > number_of(taken) for name in self._damaged):
+    def _passed_over(self, chosen: str, manifest: Manifest) -> str:
+        if not any(number_of(name) > number_of(chosen) for name in self._damaged):
             return ""
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.saved))
         return (
             f"A checkpoint at {self._place.url} is damaged ({self._damages()}). Training resumes from the whole one "
-            f"before it, {taken} of {at}."
+            f"before it, {chosen} of {at}."
         )

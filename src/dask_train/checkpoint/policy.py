@@ -115,17 +115,17 @@ def check_checkpoint(checkpoint: Any, resume: Any, *, words: tuple[str, ...] = (
     TypeError, ValueError
         One of them is something else, or there is nothing to resume from.
     """
-    kept = checkpoint if isinstance(checkpoint, Checkpoint | None) else Checkpoint(checkpoint)
+    policy = checkpoint if isinstance(checkpoint, Checkpoint | None) else Checkpoint(checkpoint)
     if not isinstance(resume, bool) and resume not in words:
         raise TypeError(f"resume is {resume!r}; it is True or False{''.join(f', or {word!r}' for word in words)}.")
-    if resume and kept is None:
+    if resume and policy is None:
         raise ValueError(
             f"resume={resume!r} resumes from a checkpoint; say where they are kept: checkpoint='a folder or URL'."
         )
-    return kept
+    return policy
 
 
-def check_best_of_train(kept: Checkpoint | None) -> None:
+def check_best_of_train(checkpoint: Checkpoint | None) -> None:
     """Check that the best checkpoint can be found without a model.
 
     Raises
@@ -133,14 +133,14 @@ def check_best_of_train(kept: Checkpoint | None) -> None:
     ValueError
         It can't.
     """
-    if kept is None or kept.best is None:
+    if checkpoint is None or checkpoint.best is None:
         return
-    if mode_by_name(kept.best, kept.mode) == AUTO:
+    if mode_by_name(checkpoint.best, checkpoint.mode) == AUTO:
         raise ValueError(
-            f"The best checkpoint is to be known by {kept.best!r}, which does not say whether less or more of it is "
-            "better. Pass mode='min' or mode='max' to dt.Checkpoint."
+            f"The best checkpoint is to be known by {checkpoint.best!r}, which does not say whether less or more of "
+            "it is better. Pass mode='min' or mode='max' to dt.Checkpoint."
         )
-    if kept.restore_best:
+    if checkpoint.restore_best:
         raise ValueError(
             "restore_best=True is for dt.fit, which holds the model. In a function of dt.train, "
             "session.load_checkpoint(best=True) gives the best checkpoint's files."

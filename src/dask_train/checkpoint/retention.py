@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from dask_train.checkpoint.best import Best
+from dask_train.checkpoint.local_files import put_manifest
 from dask_train.checkpoint.manifest import DamagedError, Manifest
-from dask_train.checkpoint.syncing import put_manifest
 
 
 class Retention:
@@ -26,11 +26,11 @@ class Retention:
         self._held: set[str] = set()  # which may yet turn out to be the best
         self._saved: list[str] = []  # by this run, in their order
 
-    def saved(self, name: str, best: Best | None, *, held: bool) -> None:
-        """Note that a checkpoint of that name was kept, and which is the best one now; one that is ``held`` stays."""
+    def saved(self, name: str, best: Best | None, *, is_held: bool) -> None:
+        """Note that a checkpoint of that name was kept, and which is the best one now; one that is held stays."""
         self._saved.append(name)
         self._note(name, best)
-        if held:
+        if is_held:
             self._held.add(name)
 
     def release(self, name: str) -> str:

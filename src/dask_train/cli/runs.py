@@ -37,7 +37,7 @@ def list_runs(as_json: bool, **options: Any) -> None:
     """List the runs of a cluster: those that continue, and the last ones that are over."""
     from rich.console import Console
 
-    from dask_train.cli.recorded_json import run_value
+    from dask_train.cli.json_output import run_value
     from dask_train.cli.recorded_runs import print_list
     from dask_train.driver.records import all_runs
 
@@ -63,7 +63,7 @@ def status(run: str, as_json: bool, **options: Any) -> None:
     """
     from rich.console import Console
 
-    from dask_train.cli.recorded_json import status_value
+    from dask_train.cli.json_output import status_value
     from dask_train.cli.recorded_runs import print_status, print_templates
     from dask_train.doctor.examination import examine_templates
     from dask_train.driver.records import find_run
@@ -95,7 +95,7 @@ def logs(run: str, role: str | None, rank: int | None, follow: bool, as_json: bo
     from dask_train.cli.recorded_runs import check_role
     from dask_train.driver.records import find_run
     from dask_train.driver.role_output import OutputReader
-    from dask_train.report.harmless import harmless
+    from dask_train.report.formats import harmless
 
     with _asking(options) as client:
         record = find_run(client, run)
@@ -125,7 +125,7 @@ def stop(run: str, reason: str, **options: Any) -> None:
     RUN is its name, or the beginning of it.
     """
     from dask_train.driver.records import stop_run
-    from dask_train.report.harmless import harmless
+    from dask_train.report.formats import harmless
 
     with _asking(options) as client:
         record, was_over = stop_run(client, run, reason)

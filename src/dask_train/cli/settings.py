@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 
-def names(context: click.Context, parameter: click.Parameter, given: str | None) -> list[str] | None:
+def names(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
     """Read ``a,b`` as a list; None if the option is not given.
 
     Raises
@@ -16,15 +16,15 @@ def names(context: click.Context, parameter: click.Parameter, given: str | None)
     click.BadParameter
         A name is empty.
     """
-    if given is None:
+    if text is None:
         return None
-    listed_names = [name.strip() for name in given.split(",")]
+    listed_names = [name.strip() for name in text.split(",")]
     if not all(listed_names):
-        raise click.BadParameter(f"{given!r} is not like NAME,NAME.", context, parameter)
+        raise click.BadParameter(f"{text!r} is not like NAME,NAME.", context, parameter)
     return listed_names
 
 
-def pairs(context: click.Context, parameter: click.Parameter, given: str | Sequence[str] | None) -> dict[str, str]:
+def pairs(context: click.Context, parameter: click.Parameter, values: str | Sequence[str] | None) -> dict[str, str]:
     """Read ``a=1,b=2``, or several ``a=1``, as a dict.
 
     Raises
@@ -32,7 +32,7 @@ def pairs(context: click.Context, parameter: click.Parameter, given: str | Seque
     click.BadParameter
         A part is not like that, or a name stands twice.
     """
-    texts = [given] if isinstance(given, str) else list(given or ())
+    texts = [values] if isinstance(values, str) else list(values or ())
     values_by_name: dict[str, str] = {}
     for text in (part.strip() for whole in texts for part in whole.split(",")):
         name, equals, value = text.partition("=")
@@ -45,8 +45,8 @@ def pairs(context: click.Context, parameter: click.Parameter, given: str | Seque
 def numbers(kind: type[int] | type[float], *, least: int | None = None) -> Callable[..., dict[str, Any]]:
     """Return what reads ``a=1,b=2`` as numbers of a kind, each at least ``least``."""
 
-    def read(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, Any]:
-        texts_by_name, values = pairs(context, parameter, given), dict[str, Any]()
+    def read(context: click.Context, parameter: click.Parameter, passed: Any) -> dict[str, Any]:
+        texts_by_name, values = pairs(context, parameter, passed), dict[str, Any]()
         for name, text in texts_by_name.items():
             try:
                 values[name] = kind(text)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dask_train.driver.role_output import OutputReader
-from dask_train.report.formats import count_text, score_text, seconds_text
-from dask_train.report.harmless import harmless
+from dask_train.report.formats import count_text, harmless, score_text, seconds_text
 from dask_train.report.progress import RunDisplay
 from dask_train.training.api import train
 

@@ -20,8 +20,7 @@ from dask_train.cluster.relayed import ask, relay
 from dask_train.collections.rows_apart import opened_task
 from dask_train.errors import LaunchError
 from dask_train.transport.connections import Credentials
-from dask_train.transport.packed import unpacked
-from dask_train.transport.served_values import ServedValues, ValueReader
+from dask_train.transport.served_values import ServedValues, ValueReader, unpacked
 
 # How long a Dask worker tries to reach the client before it asks by way of the scheduler.
 REACHED_S = 3.0
@@ -83,8 +82,8 @@ _unreachable: dict[str, float] = {}
 
 
 def _find(name: str, number: int) -> Any:
-    held = _held.get(name)
-    return None if held is None else held.rows[number]
+    entry = _held.get(name)
+    return None if entry is None else entry.rows[number]
 
 
 def _host_of(client: Client) -> str:
@@ -93,7 +92,7 @@ def _host_of(client: Client) -> str:
     return "127.0.0.1" if address.startswith("inproc://") else str(get_address_host(address))
 
 
-def open_rows(ticket: Sequence[Any], pickled: bytes, needs: Sequence[Any], given: Sequence[Any]) -> Any:
+def open_rows(ticket: Sequence[Any], pickled: bytes, needs: Sequence[Any], values: Sequence[Any]) -> Any:
     """Return what a task returns whose rows are in the client; called in a Dask task.
 
     Raises
@@ -102,7 +101,7 @@ def open_rows(ticket: Sequence[Any], pickled: bytes, needs: Sequence[Any], given
         The client does not hold them any more, or can't be asked.
     """
     with _Opened(Ticket(*ticket)) as opened:
-        return opened_task(pickled, needs, given, opened.rows)
+        return opened_task(pickled, needs, values, opened.rows)
 
 
 class _Opened:

@@ -19,8 +19,7 @@ from distributed import Client, Worker
 
 from dask_train.cluster.peer import Peer
 from dask_train.errors import DataError
-from dask_train.transport.packed import packed
-from dask_train.transport.served_values import PATIENCE_S, PIECE_BYTES
+from dask_train.transport.served_values import PATIENCE_S, PIECE_BYTES, packed
 
 # The value of a name and number; None if it is gone.
 Find = Callable[[str, int], Any]

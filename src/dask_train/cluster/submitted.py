@@ -35,10 +35,10 @@ def submitted(client: Client, values: Any, **how: Any) -> Any:
     several = values if isinstance(values, list | tuple) else [values]
     if not all(isinstance(value, Delayed) for value in several):
         return client.compute(values, **how)
-    without, held = with_rows_apart(client, several)
+    without, held_rows = with_rows_apart(client, several)
     futures: list[Future] = client.compute(without, **how)
-    if held is not None:
-        held.keep(futures)
+    if held_rows is not None:
+        held_rows.keep(futures)
     return futures if several is values else futures[0]
 
 
@@ -50,8 +50,8 @@ def with_rows_apart(client: Client, values: Sequence[Delayed]) -> tuple[list[Del
     separated = apart(values)
     if separated is None or client.status != "running":  # Dask refuses a client that is not
         return list(values), None
-    held = HeldRows(client, separated.rows)
-    return separated.delayed(_opener(held.ticket)), held
+    held_rows = HeldRows(client, separated.rows)
+    return separated.delayed(_opener(held_rows.ticket)), held_rows
 
 
 def preferring(wanted: Sequence[str], present: Collection[str]) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from dask_train.collections.partition.form import is_frame
 from dask_train.compat.dask import has_meta, meta_of
 
 
-def exact_ids(what: str, given: Any, names: Sequence[Any] | None = None) -> Any:
+def exact_ids(what: str, rows: Any, names: Sequence[Any] | None = None) -> Any:
     """Give nullable and Arrow's integers as NumPy's, since as features they are floats, which have 53 bits.
 
     Parameters
     ----------
     what
         How errors call the data.
-    given
+    rows
         A frame or a column of Dask or pandas, or a list of delayed frames; all else comes back as it is.
     names
         Those of a frame's columns that are identifiers; all of them by default.
@@ -31,24 +31,24 @@ def exact_ids(what: str, given: Any, names: Sequence[Any] | None = None) -> Any:
     ValueError
         One is missing; of Dask, in the task.
     """
-    if names and isinstance(given, list) and all(isinstance(part, Delayed) for part in given):
-        return [delayed(partial(exact_ids, what, names=names), pure=False)(part) for part in given]
-    meta = meta_of(given)
+    if names and isinstance(rows, list) and all(isinstance(part, Delayed) for part in rows):
+        return [delayed(partial(exact_ids, what, names=names), pure=False)(part) for part in rows]
+    meta = meta_of(rows)
     if not hasattr(meta, "iloc"):
-        return given
+        return rows
     if not is_frame(meta):
-        return _exact(what, meta.name, given) if _is_nullable(meta.dtype) else given
+        return _exact(what, meta.name, rows) if _is_nullable(meta.dtype) else rows
     for name in meta.columns if names is None else names:
         if name in meta.columns and _is_nullable(meta[name].dtype):
-            given = _exact_in(what, name, given)
-    return given
+            rows = _exact_in(what, name, rows)
+    return rows
 
 
 def _exact_in(what: str, name: Any, frame: Any) -> Any:
     if not has_meta(frame):
-        made = frame.copy(deep=False)
-        made[name] = _exact(what, name, frame[name])
-        return made
+        changed = frame.copy(deep=False)
+        changed[name] = _exact(what, name, frame[name])
+        return changed
     if isinstance(name, str):  # other columns stay those that Dask may leave unread
         return frame.assign(**{name: _exact(what, name, frame[name])})
     meta = meta_of(frame).astype({name: meta_of(frame)[name].dtype.numpy_dtype})

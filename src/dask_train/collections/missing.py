@@ -62,11 +62,11 @@ def with_nan_text(frame: Any) -> Any:
     """
     if frame.ndim == 1:
         return _with_nan(frame) if _has_na(frame.dtype) else frame
-    made = {name: _with_nan(frame[name]) for name, dtype in frame.dtypes.items() if _has_na(dtype)}
-    if not made:
+    text_columns = {name: _with_nan(frame[name]) for name, dtype in frame.dtypes.items() if _has_na(dtype)}
+    if not text_columns:
         return frame
     changed = frame.copy(deep=False)
-    for name, column in made.items():
+    for name, column in text_columns.items():
         changed[name] = column
     return changed
 

@@ -113,7 +113,7 @@ def _together(graph: Mapping[Hashable, GraphNode], keys: set[Hashable]) -> dict[
     return fused
 
 
-def opened_task(pickled: bytes, needs: Sequence[Hashable], given: Sequence[Any], rows: Callable[[int], Any]) -> Any:
+def opened_task(pickled: bytes, needs: Sequence[Hashable], values: Sequence[Any], rows: Callable[[int], Any]) -> Any:
     """Return what a task returns whose rows are apart.
 
     Parameters
@@ -121,7 +121,7 @@ def opened_task(pickled: bytes, needs: Sequence[Hashable], given: Sequence[Any],
     rows
         Gives the rows of a number.
     """
-    return _Opening(pickled, rows).load()(dict(zip(needs, given, strict=True)))
+    return _Opening(pickled, rows).load()(dict(zip(needs, values, strict=True)))
 
 
 def _written_out(graph: Any) -> Iterator[Mapping[Hashable, Any]]:

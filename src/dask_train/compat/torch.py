@@ -88,7 +88,7 @@ def shapes_made(node: Any) -> list[tuple[int, ...]]:
 
     Replaces ``Node._input_metadata``. Without it custom losses are not known to be means or sums.
     """
-    return [tuple(made.shape) for made in node._input_metadata]
+    return [tuple(output.shape) for output in node._input_metadata]
 
 
 def shape_reduced(node: Any) -> tuple[int, ...]:

@@ -122,9 +122,9 @@ def axes_of(search: Search, values: Mapping[int, float]) -> list[Axis]:
     names = list(dict.fromkeys(name for trial in search.trials.values() for name in trial.params))[:MOST_AXES]
     axes = []
     for name in names:
-        taken = [search.trials[number].params[name] for number in values if name in search.trials[number].params]
-        if taken:
-            axes.append(Axis(name, tuple(dict.fromkeys(taken))))
+        tried = [search.trials[number].params[name] for number in values if name in search.trials[number].params]
+        if tried:
+            axes.append(Axis(name, tuple(dict.fromkeys(tried))))
     return [*axes, Axis(search.metric, tuple(values.values()))] if values else []
 
 

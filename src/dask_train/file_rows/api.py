@@ -263,7 +263,7 @@ class FileRows(OwnRows):
         TypeError, ValueError
             These are no predictions of these files, or have more axes; or there is another number of classes.
         """
-        return with_paths(self.paths, predicted, classes or self.classes, given=classes is not None)
+        return with_paths(self.paths, predicted, classes or self.classes, are_named=classes is not None)
 
     def source(self) -> Any:
         """Return the rows as processes of a run read them.

@@ -100,8 +100,8 @@ def rows_on_disk(files: Sequence[ArrayFile], read: Read) -> Any:
         token = tokenize(array.path, array.name, array.stamp, array.dtype, array.shape)
         bounds = _bounds(array)
         for start, stop in pairwise(bounds):
-            made = make(start, stop, dask_key_name=f"rows-{token}-{start}-{stop}")
-            blocks.append(da.from_delayed(made, (stop - start, *array.shape[1:]), np.dtype(array.dtype)))
+            block = make(start, stop, dask_key_name=f"rows-{token}-{start}-{stop}")
+            blocks.append(da.from_delayed(block, (stop - start, *array.shape[1:]), np.dtype(array.dtype)))
     return da.concatenate(blocks)
 
 

@@ -13,7 +13,7 @@ from dask_train.file_rows.reading import unpacked_paths
 from dask_train.file_rows.source import packed_paths
 
 
-def with_paths(paths: Sequence[str], predicted: Any, classes: Sequence[str] | None, *, given: bool) -> Any:
+def with_paths(paths: Sequence[str], predicted: Any, classes: Sequence[str] | None, *, are_named: bool) -> Any:
     """Return predictions as a Dask frame whose index is paths.
 
     Parameters
@@ -24,7 +24,7 @@ def with_paths(paths: Sequence[str], predicted: Any, classes: Sequence[str] | No
         A Dask or NumPy array, ``(n,)`` or ``(n, width)``.
     classes
         Names of the columns.
-    given
+    are_named
         Whether the user has named them.
 
     Raises
@@ -45,7 +45,7 @@ def with_paths(paths: Sequence[str], predicted: Any, classes: Sequence[str] | No
         )
     array = da.asarray(predicted)
     matrix = array.reshape(len(paths), 1) if array.ndim == 1 else array.rechunk({1: -1})
-    names = _names(matrix.shape[1], classes, given=given)
+    names = _names(matrix.shape[1], classes, are_named=are_named)
     bounds = np.cumsum([0, *matrix.chunks[0]]).tolist()
     make = delayed(_frame, pure=True)
     parts = [
@@ -56,10 +56,10 @@ def with_paths(paths: Sequence[str], predicted: Any, classes: Sequence[str] | No
     return dd.from_delayed(parts, meta=meta)  # without the check of meta Dask could make no array of it
 
 
-def _names(width: int, classes: Sequence[str] | None, *, given: bool) -> list[Any]:
+def _names(width: int, classes: Sequence[str] | None, *, are_named: bool) -> list[Any]:
     if classes is not None and len(classes) == width:
         return list(classes)
-    if given:
+    if are_named:
         raise ValueError(f"classes has {len(classes or ())} names, and predictions have {width} columns.")
     return ["prediction"] if width == 1 else list(range(width))
 

@@ -112,7 +112,7 @@ class FilesSource(Source):
     def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
         _ = part  # rows are what the files are: there is nothing to be picked
         task = partial(file_rows, finish, self.skips)
-        return [made for _, made in self.files.parts(task, stored_sizes(self.files))]
+        return [delayed_part for _, delayed_part in self.files.parts(task, stored_sizes(self.files))]
 
 
 def files_source(files: FileSet, decoder: FileDecoder, *, skips: bool) -> FilesSource:
@@ -150,7 +150,7 @@ def decoded_arrays(files: FileSet, decoder: FileDecoder) -> tuple[Any, Any]:
     like = Column(dtype=decoder.dtype, row_shape=decoder.row_shape)
     sizes = np.full(len(files.paths), max(1, like.row_bytes), np.int64)
     parts = files.parts(partial(decoded_rows, decoder), sizes)
-    blocks = [da.from_delayed(made, (num_rows, *like.row_shape), like.dtype) for num_rows, made in parts]
+    blocks = [da.from_delayed(block, (num_rows, *like.row_shape), like.dtype) for num_rows, block in parts]
     x = da.concatenate(blocks)
     return x, None if files.labels is None else da.from_array(
         files.labels, chunks=(x.chunks[0], *files.labels.shape[1:])

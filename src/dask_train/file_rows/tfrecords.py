@@ -97,8 +97,8 @@ def tfrecords(
         content=bytes,
         label=None if label is None else numbers.after(partial(_label_of, label)),
     )
-    made = partial(_row_of, features, decode)
-    return record_rows(files, decode=made, augment=augment, classes=numbers.classes, on_error=on_error)
+    row_of = partial(_row_of, features, decode)
+    return record_rows(files, decode=row_of, augment=augment, classes=numbers.classes, on_error=on_error)
 
 
 def examples_of(file: BinaryIO) -> Iterator[tuple[str, bytes]]:

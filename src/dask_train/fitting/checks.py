@@ -109,7 +109,7 @@ def _check_layers(model: Any, ps: int) -> None:
             )
 
 
-def check_best_of_fit(kept: Checkpoint | None, *, validates: bool, ps: int) -> None:
+def check_best_of_fit(checkpoint: Checkpoint | None, *, validates: bool, ps: int) -> None:
     """Check that the score by which the best checkpoint is known is one of the model that is kept, and can come.
 
     Raises
@@ -117,18 +117,19 @@ def check_best_of_fit(kept: Checkpoint | None, *, validates: bool, ps: int) -> N
     ValueError
         It is not, or can't.
     """
-    if kept is None or kept.best is None:
+    if checkpoint is None or checkpoint.best is None:
         return
-    of_validation = kept.best.startswith("val_")
+    of_validation = checkpoint.best.startswith("val_")
     if of_validation and not validates:
         raise ValueError(
-            f"The best checkpoint is to be known by {kept.best!r}, which nothing computes: pass validation_data or "
-            "validation_split."
+            f"The best checkpoint is to be known by {checkpoint.best!r}, which nothing computes: pass validation_data "
+            "or validation_split."
         )
     if ps:
         raise ValueError(
-            f"The best checkpoint is to be known by {kept.best!r}, and with ps={ps} the weights change while they are "
-            "scored, by a scorer as well: none that was kept would have that score. Leave best= out, or pass ps=0."
+            f"The best checkpoint is to be known by {checkpoint.best!r}, and with ps={ps} the weights change while "
+            "they are scored, by a scorer as well: none that was kept would have that score. Leave best= out, or pass "
+            "ps=0."
         )
 
 

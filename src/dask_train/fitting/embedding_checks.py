@@ -52,9 +52,9 @@ def _looked_up(model: Any, features: Any) -> Iterator[tuple[Any, int]]:
         if not isinstance(layer, keras.layers.Embedding):
             continue
         try:
-            taken = layer.input
+            layer_input = layer.input
         except (AttributeError, ValueError):  # it was never called on a symbolic tensor, or on several
             continue
         for tensor, number in pairs:
-            if tensor is taken and isinstance(number, int):
+            if tensor is layer_input and isinstance(number, int):
                 yield layer, number

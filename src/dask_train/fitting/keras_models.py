@@ -133,7 +133,7 @@ class KerasModels(ModelKind):
 
     def trial(self, model: Any, settings: KerasSettings, rows: TrialRows) -> TrialSpec:
         """Check a model as ``fit`` does; the best model is held taken apart."""
-        from dask_train.fitting.roles.trial import KerasTrialRole  # with the loop, which no client of a fit needs
+        from dask_train.fitting.roles.entry import KerasTrialRole  # with the loop, which no client of a fit needs
 
         fit_checks.check_model(model)
         callbacks = fit_checks.check_callbacks(settings.callbacks)

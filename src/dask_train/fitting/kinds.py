@@ -182,14 +182,14 @@ def _check_arguments(
     TypeError
         It is not; the message names the arguments.
     """
-    taken = {
+    parameters = {
         name: parameter
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     }
     what = f"a model of type {type(model).__name__}" + ("" if kind is None else f", {_with_article(kind)}")
-    keywords = [name for name, one in taken.items() if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    if unknown := [name for name in kwargs if name not in taken]:
+    keywords = [name for name, one in parameters.items() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    if unknown := [name for name in kwargs if name not in parameters]:
         hint = nearest_argument(unknown[0], keywords)
         if "epochs" in unknown and kind in _HOW_LONG:
             hint = f" {_HOW_LONG[kind]}"
@@ -199,7 +199,7 @@ def _check_arguments(
             f"{verb} takes no {_listed(unknown)} for {what}.{hint} Besides the model and data "
             f"it takes {_listed([name for name in keywords if is_known(name)])}."
         )
-    needed = [name for name in keywords if taken[name].default is inspect.Parameter.empty and name not in kwargs]
+    needed = [name for name in keywords if parameters[name].default is inspect.Parameter.empty and name not in kwargs]
     if needed:
         raise TypeError(f"{verb} needs {_listed(needed)} as well for {what}.")
 

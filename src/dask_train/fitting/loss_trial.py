@@ -115,7 +115,7 @@ class _Alone:
 def _made_up(columns: Sequence[Column], inputs: Sequence[int]) -> list[np.ndarray]:
     """Return rows between 0 and 1, which most models are for; whole numbers are 0 and 1, which any table has."""
     random = np.random.default_rng(0)
-    made = []
+    arrays = []
     for number, column in enumerate(columns):
         dtype = np.dtype(column.dtype)
         values = random.uniform(0.05, 0.95, (NUM_TRIED_ROWS, *column.row_shape))
@@ -123,5 +123,5 @@ def _made_up(columns: Sequence[Column], inputs: Sequence[int]) -> list[np.ndarra
             values = np.round(values)
         if number not in inputs:
             values = np.repeat(values[:1], NUM_TRIED_ROWS, axis=0)
-        made.append(values.astype(dtype))
-    return made
+        arrays.append(values.astype(dtype))
+    return arrays

@@ -285,7 +285,7 @@ class ModelKind(ABC):
         common = {each.name for each in fields(EpochSettings)}
         return (*_OF_EACH_TRIAL, *(each.name for each in fields(self.settings) if each.name not in common))
 
-    def settings_of_trial(self, model: Any, given: Mapping[str, Any], of_trial: Mapping[str, Any]) -> Any:
+    def settings_of_trial(self, model: Any, arguments: Mapping[str, Any], of_trial: Mapping[str, Any]) -> Any:
         """Return the settings of a trial: those of its search, as far as the kind has them, and its own.
 
         Raises
@@ -303,7 +303,7 @@ class ModelKind(ABC):
                 f"dt.fit needs {', '.join(f'{name}=' for name in needed)} as well for a {type(model).__name__}: let "
                 f"build return the model and a dict with them, {{{entries}}}."
             )
-        return self.settings.of({**given, **of_trial})
+        return self.settings.of({**arguments, **of_trial})
 
     @abstractmethod
     def framework(self, *, in_place: bool = False) -> Framework:

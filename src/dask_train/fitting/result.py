@@ -164,10 +164,10 @@ def trained(
         return loop_result(result, outcome, model, schema)
     if outcome.header:  # else it is the very model that was trained
         load_parts(model, outcome.header, outcome.arrays)
-    if kept := take_states(callbacks, outcome.callbacks, variables, keep_changed=True):
+    if unchanged := take_states(callbacks, outcome.callbacks, variables, keep_changed=True):
         warn_at_the_call(
-            f"{', '.join(kept)} changed here while callbacks changed the copy in the first worker, and stays as it is "
-            "here. Hand each call of fit a list or dict of its own."
+            f"{', '.join(unchanged)} changed here while callbacks changed the copy in the first worker, and stays as "
+            "it is here. Hand each call of fit a list or dict of its own."
         )
     model.history = _history(model, callbacks, {**params, "steps": outcome.num_steps}, outcome)
     return loop_result(result, outcome, model, schema)

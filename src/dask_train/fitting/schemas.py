@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories, schema_at
-from dask_train.collections.schema.number import NumberColumn
+from dask_train.collections.schema.plain import NumberColumn
 from dask_train.stores import is_url
 
 # A model that is saved by its framework, or sent elsewhere, leaves its schema behind; what result.save writes has it.

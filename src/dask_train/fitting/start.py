@@ -11,16 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from dask_train.arguments import takes
-from dask_train.cluster.arrivals import default_fit_workers, default_workers
+from dask_train.cluster.arrivals import default_fit_workers, default_workers, followed_workers
 from dask_train.cluster.clients import client_or_local
-from dask_train.fitting.following import check_most, number_to_begin_with, with_bounds
+from dask_train.fitting.checks import check_share
 from dask_train.fitting.model_kind import FitCall, FitRows, ModelKind
 from dask_train.fitting.refusals import check_refusals
 from dask_train.fitting.stop_checks import check_stop_names
+from dask_train.run.bounds import WorkerBounds
+from dask_train.run.recovery import check_recovery
 from dask_train.trainers.settings import LoopSettings
 from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import check_replaces, launch
-from dask_train.training.settings import RunSettings
+from dask_train.training.settings import DEFAULT, RunSettings
 
 
 def fit_function(kind: ModelKind) -> Callable[..., Any]:
@@ -33,7 +35,7 @@ def fit_function(kind: ModelKind) -> Callable[..., Any]:
     return fit
 
 
-def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, Any]) -> Any:
+def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Any:
     """Check a fit, and start its run.
 
     Parameters
@@ -42,14 +44,14 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, A
         That of the model.
     model, x, y
         As the user passed them.
-    given
+    arguments
         Arguments by name: fields of the kind's settings and of :class:`RunSettings`.
 
     Returns
     -------
     What :func:`dask_train.fit` returns, which also lists what is raised.
     """
-    call = _checked(kind, model, x, y, given)
+    call = _checked(kind, model, x, y, arguments)
     rows = kind.rows(call)
     prepared = kind.prepared(call, rows)
     call, rows = _with_workers(kind, call, rows)
@@ -105,3 +107,51 @@ def _with_workers(kind: ModelKind, call: FitCall, rows: FitRows) -> tuple[FitCal
         call = replace(call, run=run, workers=workers)
     kind.check_together(call.model, call.settings, call.workers or 1)
     return call, rows
+
+
+def with_bounds(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a fit; if ``workers`` is a pair, with its lower number, and the pair as ``follows``.
+
+    Such a run replaces lost workers in place, also where ``recovery`` was left out.
+
+    Raises
+    ------
+    ValueError
+        The two numbers are no valid bounds, or ``recovery`` does not go with them.
+    """
+    workers = arguments.get("workers")
+    if not isinstance(workers, tuple | list):
+        return dict(arguments)
+    bounds, recovery = WorkerBounds.of(workers), arguments.get("recovery", DEFAULT)
+    policy = check_recovery("in_place" if recovery == DEFAULT else recovery)
+    if policy is None or policy.scope != "in_place":
+        raise ValueError(
+            f"workers={tuple(bounds)} needs recovery='in_place', and recovery={recovery!r} was passed: workers join "
+            "and leave where lost ones are replaced. Leave recovery= out, or pass a single number of workers."
+        )
+    return {**arguments, "workers": bounds.low, "recovery": policy, "follows": bounds}
+
+
+def number_to_begin_with(run: RunSettings) -> int:
+    """Return how many workers a fit that follows begins with: those that find room now, within its bounds.
+
+    Raises
+    ------
+    PlacementError
+        No Dask worker has come within ``train.placement.timeout``.
+    """
+    assert run.client is not None
+    assert run.follows is not None
+    return followed_workers(run.client, run.on, run.needs(["worker"]).get("worker", {}), run.follows)
+
+
+def check_most(run: RunSettings, rows: int) -> None:
+    """Check that each worker has a row of a global batch, even at the largest number of workers of a fit that follows.
+
+    Raises
+    ------
+    ValueError
+        Batches have too few rows.
+    """
+    if run.follows is not None:
+        check_share(rows, run.follows.high)

@@ -74,12 +74,12 @@ def check_monitored(callbacks: Sequence[Any], known: Collection[str] | None, *, 
             )
 
 
-def check_best_name(kept: Checkpoint | None, known: Collection[str] | None, *, validates: bool) -> None:
+def check_best_name(checkpoint: Checkpoint | None, known: Collection[str] | None, *, validates: bool) -> None:
     """Check that the score can come by which the best checkpoint is known.
 
     Parameters
     ----------
-    kept
+    checkpoint
         What ``checkpoint=`` was given; None for no checkpoints.
     known
         As of :func:`check_stop_names`.
@@ -89,12 +89,13 @@ def check_best_name(kept: Checkpoint | None, known: Collection[str] | None, *, v
     ValueError
         The model does not give it.
     """
-    if kept is None or kept.best is None or known is None:
+    if checkpoint is None or checkpoint.best is None or known is None:
         return
-    if kept.best not in (score_names := names_logged(known, validates=validates)):
+    if checkpoint.best not in (score_names := names_logged(known, validates=validates)):
         raise ValueError(
-            f"The best checkpoint is to be known by {kept.best!r}, and the model's scores are {', '.join(score_names)}."
-            f"{nearest(kept.best, score_names)} Name one of these in dt.Checkpoint(best=...)."
+            f"The best checkpoint is to be known by {checkpoint.best!r}, and the model's scores are "
+            f"{', '.join(score_names)}.{nearest(checkpoint.best, score_names)} "
+            "Name one of these in dt.Checkpoint(best=...)."
         )
 
 

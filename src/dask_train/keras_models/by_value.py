@@ -49,14 +49,14 @@ _OWN_BEHAVIOUR = (
 
 
 @contextlib.contextmanager
-def described_by_value(model: Any, found: Iterable[Any], keep: Keep, sendable: Callable[[Any], bool]) -> Iterator[None]:
+def described_by_value(model: Any, parts: Iterable[Any], keep: Keep, sendable: Callable[[Any], bool]) -> Iterator[None]:
     """Let ``get_config()`` of objects that have no config that works tell their attributes, for a while.
 
     Parameters
     ----------
     model : keras.Model
         What is taken apart.
-    found
+    parts
         All objects in it that have a config.
     keep
         Called as ``keep(value, where)`` with each value that no config can hold and where it was found, for people;
@@ -69,7 +69,7 @@ def described_by_value(model: Any, found: Iterable[Any], keep: Keep, sendable: C
     MakingError
         A layer without a config shares a variable with another layer: only its ``__init__`` can tie it again.
     """
-    objects = [each for each in found if travels_by_value(each) and not _better_by_config(each, sendable)]
+    objects = [each for each in parts if travels_by_value(each) and not _better_by_config(each, sendable)]
     _check_owners(model, [each for each in objects if isinstance(each, keras.layers.Layer)])
     try:
         for each in objects:
@@ -81,19 +81,19 @@ def described_by_value(model: Any, found: Iterable[Any], keep: Keep, sendable: C
             each.__dict__.pop("get_config", None)
 
 
-def travels_by_value(found: Any) -> bool:
+def travels_by_value(value: Any) -> bool:
     """Return whether an object travels by its attributes, since there is no config that its class can be made from."""
-    cls = type(found)
-    if is_of_keras(cls) or not hasattr(found, "__dict__"):
+    cls = type(value)
+    if is_of_keras(cls) or not hasattr(value, "__dict__"):
         return False
-    if isinstance(found, Functional) and not functional_like_constructor(cls):
+    if isinstance(value, Functional) and not functional_like_constructor(cls):
         return False  # its graph is made by its `__init__`
-    if not _compiles_as_keras(found):
+    if not _compiles_as_keras(value):
         # What a `compile` of its own set are attributes, which only its own pair of methods, or we, can keep.
         return cls.compile_from_config is keras.Model.compile_from_config and (_is_plain(cls) or not _tells_itself(cls))
     if not _tells_itself(cls):
         return True
-    made_by_keras = isinstance(found, keras.layers.Layer) and _is_plain(cls) and not _has_own(cls, "from_config")
+    made_by_keras = isinstance(value, keras.layers.Layer) and _is_plain(cls) and not _has_own(cls, "from_config")
     return made_by_keras and not _takes_what_configs_have(cls)
 
 
@@ -164,8 +164,10 @@ def _own_variables(instance: Any) -> list[Any]:
     if isinstance(instance, keras.layers.Layer):
         return [*own_trainable(instance), *own_non_trainable(instance)] if _is_plain(type(instance)) else []
     if isinstance(instance, keras.metrics.Metric):
-        held = _own_attributes(instance).values()
-        return [variable for variable in metric_variables(instance) if any(_holds(each, variable) for each in held)]
+        attributes = _own_attributes(instance).values()
+        return [
+            variable for variable in metric_variables(instance) if any(_holds(each, variable) for each in attributes)
+        ]
     return []
 
 
@@ -207,10 +209,10 @@ def _config_of_base(instance: Any) -> dict[str, Any]:
 def _own_attributes(instance: Any) -> dict[str, Any]:
     known = names_of_keras(keras_base(type(instance))) | _SET_FROM_OUTSIDE
     # On the torch backend a layer is a torch module, which keeps its inner modules in a dict of their own.
-    held = {**vars(instance), **vars(instance).get("_modules", {})}
-    own = {name: value for name, value in held.items() if not (name in known or name.startswith("_self_"))}
+    attributes = {**vars(instance), **vars(instance).get("_modules", {})}
+    own = {name: value for name, value in attributes.items() if not (name in known or name.startswith("_self_"))}
     behaviour = _OWN_BEHAVIOUR if _is_plain(type(instance)) else ()
-    return own | {name: held[name] for name in behaviour if name in held}
+    return own | {name: attributes[name] for name in behaviour if name in attributes}
 
 
 def _encode(value: Any, places: dict[int, int], keep: Callable[[object], str]) -> dict[str, Any]:

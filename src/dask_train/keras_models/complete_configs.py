@@ -49,5 +49,5 @@ def _classes(*roots: type[Any]) -> Iterator[type[Any]]:
     """Yield the classes, and all that Keras has made of them."""
     for root in roots:
         yield root
-        made: list[type[Any]] = root.__subclasses__()
-        yield from _classes(*(cls for cls in made if cls.__module__.startswith("keras.")))
+        subclasses: list[type[Any]] = root.__subclasses__()
+        yield from _classes(*(cls for cls in subclasses if cls.__module__.startswith("keras.")))

@@ -21,10 +21,10 @@ def made_late(layer: Any) -> dict[str, Any] | None:
     }
 
 
-def make_late(space: Any, told: dict[str, Any]) -> None:
+def make_late(space: Any, state: dict[str, Any]) -> None:
     """Give a FeatureSpace that was made from its config what :func:`made_late` returned."""
     make = keras.saving.deserialize_keras_object
     unlock(space)
-    space.one_hot_encoders = {name: make(config) for name, config in told["encoders"].items()}
-    space.concat = None if told["concat"] is None else make(told["concat"])
-    set_adapted(space, told["names"])
+    space.one_hot_encoders = {name: make(config) for name, config in state["encoders"].items()}
+    space.concat = None if state["concat"] is None else make(state["concat"])
+    set_adapted(space, state["names"])

@@ -56,18 +56,18 @@ class Maker:
             raise MakingError(f"{name} can't be made: {describe(error)}") from error
 
     def _rebuild(self, description: dict[str, Any]) -> Any:
-        made = self._as_its_base(description["base"])
-        variables = [_add_variable(made, variable) for variable in description["variables"]]
+        instance = self._as_its_base(description["base"])
+        variables = [_add_variable(instance, variable) for variable in description["variables"]]
         for name, entry in description["attributes"].items():
-            setattr(made, name, self._decode(entry, variables))
+            setattr(instance, name, self._decode(entry, variables))
         if description["layer"] is not None:
             # Past the setters, which would reach into inner layers: those bring their own.
-            made.__dict__["_trainable"] = description["layer"]["trainable"]
+            instance.__dict__["_trainable"] = description["layer"]["trainable"]
             if description["layer"]["built"] is not None:
-                made.built = description["layer"]["built"]
+                instance.built = description["layer"]["built"]
             for variable, entry in zip(variables, description["variables"], strict=True):
                 variable.trainable = entry["trainable"]
-        return made
+        return instance
 
     def _as_its_base(self, config: dict[str, Any]) -> Any:
         """Return an object of the class as its nearest ancestor in Keras initialises it, past its own ``__init__``."""
@@ -77,11 +77,11 @@ class Maker:
         names = {"__init__": base.__init__, "__module__": self._cls.__module__, "__qualname__": self._cls.__qualname__}
         plain: Any = type(self._cls.__name__, (self._cls,), names)
         if base in (keras.Model, keras.layers.Layer):
-            made = plain(name=config["name"], dtype=_from_keras(config["dtype"]))
+            instance = plain(name=config["name"], dtype=_from_keras(config["dtype"]))
         else:
-            made = base.from_config.__func__(plain, config)
-        made.__class__ = self._cls
-        return made
+            instance = base.from_config.__func__(plain, config)
+        instance.__class__ = self._cls
+        return instance
 
     def _decode(self, entry: Any, variables: list[Any]) -> Any:
         ((kind, content),) = entry.items()

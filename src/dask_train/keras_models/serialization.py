@@ -185,14 +185,14 @@ def _take_apart(
     with custom.functions_named(), by_value, complete_configs():
         config = _to_json(model, custom)
         compiled = [(number, part) for number, part in enumerate(_models(model)) if part.compiled]
-        kept = [(number, part) for number, part in compiled if not _loses_compilation(part)]
+        sent = [(number, part) for number, part in compiled if not _loses_compilation(part)]
         compilations = [
             {
                 "model": number,
                 "config": _to_json(_compile_config(part, optimizers=bool(optimizers)), custom),
                 "set": {name: getattr(part, name) for name in _SET_LATER if _is_plain(getattr(part, name))},
             }
-            for number, part in kept
+            for number, part in sent
         ]
     keys, layers = state.save_layers(model)
     seeds = [state.as_array(variable) for variable in state.seed_states(model)]
@@ -208,7 +208,7 @@ def _take_apart(
         "dtype_policy": json.dumps(keras.dtype_policies.serialize(model.dtype_policy)),
         "config": config,
         "compilations": compilations,
-        "uncompiled": len(kept) < len(compiled),
+        "uncompiled": len(sent) < len(compiled),
         "custom_objects": custom.pack(),
         "structure": structure.told(model),
         "checksums": structure.checksums(model.variables, state.as_array) if checksums else None,

@@ -118,7 +118,7 @@ def save_layers(model: Any) -> tuple[list[list[str]], list[Array]]:
         save_state(model, store, files, _left_behind(model))
         for path, variables in _saved_as_they_are(model).items():
             store.make(path).update({str(number): variable for number, variable in enumerate(variables)})
-        keys = [[path, key] for path, held in store.contents.items() for key in held]
+        keys = [[path, key] for path, entries in store.contents.items() for key in entries]
         arrays = [as_array(store.contents[path][key]) for path, key in keys]
         if files is not None:
             root = Path(files.working_dir)

@@ -241,11 +241,11 @@ def _places(model: Any) -> Iterator[tuple[str, Any]]:
 
 def _below(place: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, keras.layers.Layer):
-        held = {**vars(value), **vars(value).get("_modules", {})}
+        attributes = {**vars(value), **vars(value).get("_modules", {})}
         first = ["_layers"] if isinstance(value, (Functional, keras.Sequential)) else []
-        named = sorted(name for name in held if name not in LISTS_OF_LAYERS and not _is_passed_by(name))
-        for name in [*first, *named, *(each for each in LISTS_OF_LAYERS if each in held)]:
-            yield f"{place}.{name}", held[name]
+        named = sorted(name for name in attributes if name not in LISTS_OF_LAYERS and not _is_passed_by(name))
+        for name in [*first, *named, *(each for each in LISTS_OF_LAYERS if each in attributes)]:
+            yield f"{place}.{name}", attributes[name]
     elif isinstance(value, keras.random.SeedGenerator):
         yield f"{place}.state", value.state
     elif isinstance(value, dict):
@@ -318,11 +318,11 @@ def _build_one(layer: Any, entry: dict[str, Any]) -> None:
     layer.built = True
 
 
-def _reorder(held: list[Any], wanted: list[Any]) -> None:
+def _reorder(layers: list[Any], wanted: list[Any]) -> None:
     """Put a list of Keras' in another order, past its tracking; not where it has other members: that is seen later."""
     order = [id(each) for each in wanted]
-    if [id(each) for each in held] != order and sorted(id(each) for each in held) == sorted(order):
-        list.__setitem__(held, slice(None), wanted)
+    if [id(each) for each in layers] != order and sorted(id(each) for each in layers) == sorted(order):
+        list.__setitem__(layers, slice(None), wanted)
 
 
 def _layer(entry: dict[str, Any]) -> str:

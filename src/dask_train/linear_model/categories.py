@@ -11,7 +11,7 @@ import numpy as np
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.frame_schema import FrameSchema, schema_of
-from dask_train.collections.schema.number import is_number
+from dask_train.collections.schema.plain import is_number
 
 
 def schema_to_learn(X: Any) -> FrameSchema | None:

@@ -1,15 +1,18 @@
-"""What a verb writes to all places of ``log=``: a run with its scores, and the trials of a search."""
+"""What a verb writes to all places of ``log=``: a run with its scores, and the trials of a search.
+
+A place may be any function.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dask_train.logging.base import Ending, Logger, ModelSink, Score, Start
-from dask_train.logging.functions import FunctionLogger
+from dask_train.logging.base import Ending, Logger, ModelSink, Score, Sink, Start
 from dask_train.logging.writer import Writer
 from dask_train.printing import say
 
@@ -121,3 +124,33 @@ class Log:
 
     def _sinks_of(self, trial: Any) -> list[Any]:
         return self._sinks if trial is None else self._of_trials[trial]
+
+
+class FunctionLogger(Logger):
+    """Calls a function with every score, as a dict of its own."""
+
+    def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
+        self._function = function
+        self.place = f"the function {getattr(function, '__name__', function)!s}"
+
+    def open(self, start: Start, parent: Sink | None) -> Sink:  # noqa: ARG002 - scores name their trials
+        """See :meth:`Logger.open`."""
+        return _Calls(self._function)
+
+
+class _Calls(Sink):
+    def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
+        self._function = function
+        self._pending = deque[Score]()
+
+    def write(self, scores: Sequence[Score]) -> None:
+        self._pending += scores
+        while self._pending:
+            self._function(dict(self._pending[0]))
+            self._pending.popleft()
+
+    def end(self, ending: Ending) -> None:
+        """Do nothing: a function hears scores alone."""
+
+    def keep(self, files: Sequence[Path]) -> None:
+        """Do nothing, as at the end."""

@@ -131,10 +131,10 @@ class _MLflowRun(ModelSink):
             tags[_CHECKPOINT] = self._start.checkpoint
         if self._parent is not None:
             tags["mlflow.parentRunId"] = self._parent._run()
-        made = self._client.create_run(
+        run = self._client.create_run(
             experiment, start_time=int(self._start.time * 1000), tags=tags, run_name=self._start.run
         )
-        return str(made.info.run_id)
+        return str(run.info.run_id)
 
     def _resumed(self, experiment: str) -> str:
         """Return the run that is continued: the last one with these checkpoints; empty if there is none."""

@@ -117,8 +117,12 @@ def _of_keras(model: Any, _: Any) -> tuple[Any, Any]:
     rows = {each.name: np.zeros((1, *each.shape[1:]), each.dtype) for each in model.inputs}
     example: Any = rows if len(rows) > 1 else next(iter(rows.values()))
     # Called, not by its method `predict`, which would compile what the user's model keeps.
-    made = model(example, training=False)
-    named = made if isinstance(made, dict) else {f"output_{n}": each for n, each in enumerate(keras.tree.flatten(made))}
+    outputs = model(example, training=False)
+    named = (
+        outputs
+        if isinstance(outputs, dict)
+        else {f"output_{n}": each for n, each in enumerate(keras.tree.flatten(outputs))}
+    )
     arrays = {str(name): keras.ops.convert_to_numpy(each) for name, each in named.items()}
     return example, arrays if len(arrays) > 1 else next(iter(arrays.values()))
 

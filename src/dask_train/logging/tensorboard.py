@@ -1,17 +1,27 @@
-"""Runs as TensorBoard shows them: a folder each, trials in folders of their search."""
+"""Runs as TensorBoard shows them: a folder each, trials in folders of their search.
+
+Of a trial its HParams page reads the parameters, and whether it ended well; these messages are those of
+tensorboard/plugins/hparams/plugin_data.proto.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dask_train.input_errors import raises_at_the_call
 from dask_train.logging.base import Ending, Logger, Score, Sink, Start
 from dask_train.logging.event_file import EventFile
-from dask_train.logging.hparams import write_end, write_start
 from dask_train.logging.points import Point, Points
+from dask_train.logging.protobuf import double_field, int_field, message_field, text_field
+
+_PLUGIN = "hparams"
+_START, _END = "_hparams_/session_start_info", "_hparams_/session_end_info"
+# Of api.proto.
+_SUCCESS, _FAILURE = 1, 2
 
 
 class TensorBoard(Logger):
@@ -76,3 +86,25 @@ class _Folder(Sink):
             if self._is_trial:
                 write_start(self._file, self._start.params, self._start.time)
         return self._file
+
+
+def write_start(file: EventFile, params: Mapping[str, Any], at: float) -> None:
+    """Write the parameters of a trial, which has a folder of its own, and when it began."""
+    # A map is a repeated message of key and value; the value is a google.protobuf.Value.
+    pairs = [text_field(1, name) + message_field(2, _value(value)) for name, value in params.items()]
+    info = b"".join(message_field(1, pair) for pair in pairs) + double_field(5, at)
+    file.plugin(_START, _PLUGIN, int_field(1, 0) + message_field(3, info), at)
+
+
+def write_end(file: EventFile, *, is_good: bool, at: float) -> None:
+    """Write how a trial ended, and when."""
+    info = int_field(1, _SUCCESS if is_good else _FAILURE) + double_field(2, at)
+    file.plugin(_END, _PLUGIN, int_field(1, 0) + message_field(4, info), at)
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, bool):
+        return int_field(4, value)
+    if isinstance(value, int | float):
+        return double_field(2, float(value))
+    return text_field(3, str(value))

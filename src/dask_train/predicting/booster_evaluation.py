@@ -59,7 +59,7 @@ class BoosterEvaluation(CheckedSettings):
 
 
 @takes(BoosterEvaluation)
-def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str, float]:
+def evaluate_booster(model: Any, x: Any, y: Any = None, **arguments: Any) -> dict[str, float]:
     """Evaluate a booster on all rows of a Dask collection, exactly as in one process.
 
     Parameters
@@ -70,7 +70,7 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
         Features and targets: Dask or NumPy arrays, or a frame for ``x``, with ``label=``. Or for ``x`` a data set of
         :func:`~dask_train.get_dataset`, or files of :func:`~dask_train.files` and the like, which have the others; or a
         Dask bag of dicts, with ``label=``.
-    **given
+    **arguments
         Fields of :class:`BoosterEvaluation`.
 
     Returns
@@ -90,14 +90,14 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
     Predictions are made block by block, where the blocks are. Those of all rows come together on one Dask worker, with
     targets and weights, and the metrics are called there, once: so they need not be means over rows.
     """
-    settings = BoosterEvaluation.of(given)
+    settings = BoosterEvaluation.of(arguments)
     known, client = schema_for(model, settings.schema), client_or_none(settings.client)
     check_classes(x, known)
     x, y = as_collections(x, y)
     check_progress(progress_of(settings.verbose), waits=client is None or not client.asynchronous)
     model_predictor = predictor(model, method=None, meta=None, travels=client is not None)
     columns = (settings.sample_weight, settings.features, settings.label)
-    rows = rows_to_score(x, y, *columns, known=known, client=client, found=model_predictor)
+    rows = rows_to_score(x, y, *columns, known=known, client=client, predictor=model_predictor)
     metrics = _named(settings.metrics, weighs=rows.is_weighted)
     block = partial(predicted_block, Call.of_rows(1), rows.features, rows.label, rows.weight)
     lazy = partial(_lazy, block, partial(_scores, metrics, _settings_of(metrics)), rows.parts)
@@ -153,7 +153,9 @@ def _named(metrics: Any, *, weighs: bool) -> dict[str, Callable[..., Any]]:
 
 def _takes_weights(metric: Callable[..., Any]) -> bool:
     try:
-        taken = inspect.signature(metric).parameters
+        parameters = inspect.signature(metric).parameters
     except (TypeError, ValueError):  # of native code
         return True
-    return "sample_weight" in taken or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values())
+    return "sample_weight" in parameters or any(
+        one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()
+    )

@@ -185,7 +185,9 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     model_predictor = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
     if model_predictor.scores is not None:
         call = Call.of_rows(batch_size)
-        rows = rows_to_score(x, y, sample_weight, features, label, known=known, client=client, found=model_predictor)
+        rows = rows_to_score(
+            x, y, sample_weight, features, label, known=known, client=client, predictor=model_predictor
+        )
         lengths = rows.lengths
         score = partial(scored_block, call, model_predictor.scores, rows.features, rows.label, rows.weight)
         lazy = partial(_scored, score, rows.parts)

@@ -84,8 +84,8 @@ class Predictor:
         """
         rows = [replace(column, dtype=self.taken(np.dtype(column.dtype)).str) for column in inputs.columns]
         columns = inputs.columns.with_rows(rows)
-        taken = replace(inputs, columns=columns)
-        places, outputs = (0, ()) if verb == "evaluate" else self.describe(taken)
+        as_taken = replace(inputs, columns=columns)
+        places, outputs = (0, ()) if verb == "evaluate" else self.describe(as_taken)
         return Call(verb=verb, columns=columns, outputs=outputs, places=places, batch_size=batch_size)
 
 

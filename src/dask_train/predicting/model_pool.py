@@ -181,9 +181,9 @@ class ModelProcesses(OwnPlugin):
                 needed = needs(available.templates)
                 others = [seat for seat in self._seats.values() if seat.token != parts.token]
                 sizes = [(seat.needs(available.templates), share_bytes(seat.pid)) for seat in others]
-                taken = sum(max(size) for size in sizes)
+                used_bytes = sum(max(size) for size in sizes)
                 unseen = sum(max(0, whole - own) for whole, own in sizes)  # of those that start
-                left = available.bytes - taken if within_dask else 1 << 62
+                left = available.bytes - used_bytes if within_dask else 1 << 62
                 left = left if available.left is None else min(left, available.left - unseen)
                 if needed <= left:
                     self._seats[parts.token].needs = needs
@@ -192,7 +192,7 @@ class ModelProcesses(OwnPlugin):
                     break
         raise PredictionError(
             f"A process for model {parts.name!r} takes {format_bytes(needed)}, and Dask worker {self._worker.address} "
-            f"has {format_bytes(max(0, left))} left; its other model processes take {format_bytes(taken)}.",
+            f"has {format_bytes(max(0, left))} left; its other model processes take {format_bytes(used_bytes)}.",
             "That is what its memory limit leaves before Dask writes results to disk, less its templates and shared "
             "memory, or what is left of its container's limit."
             if within_dask

@@ -86,15 +86,19 @@ def outputs_of(
     columns, arrays = Columns.of(sample_outputs)
     outputs = []
     for array in arrays:
-        made = np.asarray(array)
+        output = np.asarray(array)
         if hasattr(array, "toarray"):
             raise ValueError(
                 f"{value.name} makes a sparse matrix, which has no place in an array. Make it dense, with "
                 "sparse_output=False, or by a function: lambda x: model.transform(x).toarray()."
             )
-        if made.ndim == 0:
-            raise ValueError(f"{value.name} makes {made!r}; it has to make one row of each, or meta= has to be arrays.")
-        outputs.append(Column(dtype=_planned(made.dtype, value, sampled=meta is None), row_shape=tuple(made.shape[1:])))
+        if output.ndim == 0:
+            raise ValueError(
+                f"{value.name} makes {output!r}; it has to make one row of each, or meta= has to be arrays."
+            )
+        outputs.append(
+            Column(dtype=_planned(output.dtype, value, sampled=meta is None), row_shape=tuple(output.shape[1:]))
+        )
     return columns.features, tuple(outputs)
 
 

@@ -60,7 +60,7 @@ def rows_to_score(
     *,
     known: FrameSchema | None,
     client: Client | None,
-    found: Predictor,
+    predictor: Predictor,
 ) -> RowsToScore:
     """Return the rows of an evaluation of an estimator or a booster; nothing is computed but a first row of a bag.
 
@@ -72,7 +72,7 @@ def rows_to_score(
         What the model knows of the columns of frames.
     client
         Whose Dask workers compute the first row of a bag.
-    found
+    predictor
         The model.
 
     Raises
@@ -84,11 +84,11 @@ def rows_to_score(
     label = label_for(known, x, y, label)
     if is_frame(x):
         picks_of(named("x"), features, label)  # refuses several labels, and one among the features
-    num_features = found.value.num_features
+    num_features = predictor.value.num_features
     if known is not None and known.features is not None and is_frame(x):
         num_features = len(known.columns)  # of dask_train.linear_model fewer than coefficients
     weight = sample_weight if isinstance(sample_weight, str) else None
-    x, features = as_known(x, features, known, others=[label, weight], finds_categories=found.finds_categories)
+    x, features = as_known(x, features, known, others=[label, weight], finds_categories=predictor.finds_categories)
     parts = _parts_of(x, y, sample_weight, features, label, num_features=num_features)
     return RowsToScore(
         parts=parts,

@@ -116,9 +116,9 @@ def counted_block(
     offset
         The number of rows before it.
     """
-    taken = [column.astype(floatx, copy=False) if column.dtype.kind == "f" else column for column in columns]
+    arrays = [column.astype(floatx, copy=False) if column.dtype.kind == "f" else column for column in columns]
     count = partial(_counts, call, limits, model)
-    return counted(taken, offset, call.batch_size, count, is_last=is_last)
+    return counted(arrays, offset, call.batch_size, count, is_last=is_last)
 
 
 def joined_blocks(call: Call, limits: PredictLimits, model: Any, parts: list[BatchCounts | None]) -> BatchCounts | None:

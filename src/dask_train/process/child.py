@@ -16,7 +16,6 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
 
-from dask_train.process.ended import how_it_ended
 from dask_train.process.launch import Launch, Process
 from dask_train.process.life import STACKS_SIGNAL, writes_stacks
 from dask_train.process.memory_limit import num_oom_kills
@@ -248,3 +247,22 @@ def _is_readable(descriptor: int, timeout_s: float) -> bool:
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(timeout_s * 1000))
+
+
+def how_it_ended(pid: int, status: int, *, num_oom_kills: int) -> str:
+    """Return a clause about a process, without its end of sentence.
+
+    Parameters
+    ----------
+    pid
+        The process.
+    status
+        As :attr:`subprocess.Popen.returncode` has it: a signal is a negative number.
+    num_oom_kills
+        How many processes the kernel has killed for the container's memory limit since it started.
+    """
+    if status >= 0:
+        return f"process {pid} exited with status {status}"
+    if status == -signal.SIGKILL and num_oom_kills:
+        return f"process {pid} was killed by the kernel because the container's memory limit was reached"
+    return f"process {pid} was killed by {signal.Signals(-status).name}"

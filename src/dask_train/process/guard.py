@@ -68,9 +68,9 @@ def _guard(child: int, end: int, owner: int) -> None:
         os._exit(1)  # and the child dies with it
 
 
-def _close_all_but(kept: set[int]) -> None:
+def _close_all_but(left_open: set[int]) -> None:
     for number in map(int, os.listdir("/proc/self/fd")):
-        if number not in kept:
+        if number not in left_open:
             with suppress(OSError):  # the listing's own
                 os.close(number)
 

@@ -38,11 +38,11 @@ def child_environment(inherited: Mapping[str, str], num_threads: int, path: list
     of glibc take. In huge pages that costs 512 times fewer page faults.
     """
     share = dict.fromkeys(THREAD_VARIABLES, str(num_threads))
-    kept = {name: value for name, value in inherited.items() if (name, value) != NANNYS_TRIM}
-    tunables = kept.get(_TUNABLES, "")
+    environment = {name: value for name, value in inherited.items() if (name, value) != NANNYS_TRIM}
+    tunables = environment.get(_TUNABLES, "")
     if _HUGE_PAGES not in tunables:
-        kept[_TUNABLES] = ":".join(filter(None, (tunables, f"{_HUGE_PAGES}=1")))
-    return {**kept, **share, "PYTHONPATH": os.pathsep.join(entry for entry in path if entry)}
+        environment[_TUNABLES] = ":".join(filter(None, (tunables, f"{_HUGE_PAGES}=1")))
+    return {**environment, **share, "PYTHONPATH": os.pathsep.join(entry for entry in path if entry)}
 
 
 @dataclass(frozen=True, kw_only=True)

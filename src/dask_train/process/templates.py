@@ -192,7 +192,7 @@ class Template:
     ----------
     modules
         What it imports.
-    environment, found
+    environment, fingerprint
         What it is started with; as long as nothing of it changes that concerns its imports it may be used.
 
     Attributes
@@ -207,8 +207,8 @@ class Template:
         Whether it may be used, or will.
     """
 
-    def __init__(self, modules: tuple[str, ...], environment: dict[str, str], found: Fingerprint) -> None:
-        self.modules, self._environment, self._found = modules, environment, found
+    def __init__(self, modules: tuple[str, ...], environment: dict[str, str], fingerprint: Fingerprint) -> None:
+        self.modules, self._environment, self._fingerprint = modules, environment, fingerprint
         self._packages: frozenset[str] | None = None  # that it has imported
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = self._loop.create_future()
@@ -223,11 +223,11 @@ class Template:
         self._connecting: asyncio.Task[None] | None = None
         self.is_alive = True
 
-    def begin(self, found: Fingerprint, cluster: str) -> None:
+    def begin(self, fingerprint: Fingerprint, cluster: str) -> None:
         """Reach the one that the Dask workers of a cluster share, or start it; with no cluster, one of its own."""
-        path = os.pathsep.join(entry for entry, _ in found.path if entry)
+        path = os.pathsep.join(entry for entry, _ in fingerprint.path if entry)
         self._connection = TemplateConnection(self.modules, {**self._environment, "PYTHONPATH": path})
-        name = found.name(cluster, self.modules, *sorted(self._connection.environment.items())) if cluster else ""
+        name = fingerprint.name(cluster, self.modules, *sorted(self._connection.environment.items())) if cluster else ""
         self._connecting = asyncio.create_task(self._connect(name))
 
     async def _connect(self, name: str) -> None:
@@ -261,11 +261,11 @@ class Template:
         """How long it has been unused, in seconds; 0 while it imports, or forks."""
         return 0.0 if self._num_users or not self.ready.done() else self._loop.time() - self.used_at
 
-    def is_outdated(self, environment: dict[str, str], found: Fingerprint) -> bool:
+    def is_outdated(self, environment: dict[str, str], fingerprint: Fingerprint) -> bool:
         """Return whether a process that is started now would be another."""
         if (own := self._packages) is not None:
-            return (self._environment, self._found.only(own)) != (environment, found.only(own))
-        return (self._environment, self._found) != (environment, found)
+            return (self._environment, self._fingerprint.only(own)) != (environment, fingerprint.only(own))
+        return (self._environment, self._fingerprint) != (environment, fingerprint)
 
     def _read(self) -> None:
         assert self._connection.end is not None

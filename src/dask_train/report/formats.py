@@ -1,9 +1,16 @@
-"""How numbers are written for people, the same on the live line and on the page.
+"""How numbers, and text of others, are written for people, the same on the live line and on the page.
 
 Owns wording only; what the numbers mean is up to the caller.
 """
 
 from __future__ import annotations
+
+import re
+
+from dask_train.masking import masked
+
+# C0 and C1 control characters, DEL, and what turns the direction of writing round (https://www.unicode.org/reports/tr9/).
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def count_text(count: float) -> str:
@@ -47,3 +54,8 @@ def seconds_text(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes:02d} min"
+
+
+def harmless(text: str) -> str:
+    """Mask secrets, and write each control character but tabs and line ends as its code, such as ``\\x1b``."""
+    return _CONTROLS.sub(lambda match: match.group().encode("unicode_escape").decode(), masked(text))

@@ -185,5 +185,5 @@ def _thinned(scores: Sequence[Score]) -> Sequence[Score]:
     every = -(-len(scores) // MAX_TABLE_ROWS)
     if every <= 1:
         return scores
-    kept = list(scores[::every])
-    return kept if kept[-1] is scores[-1] else [*kept, scores[-1]]
+    thinned = list(scores[::every])
+    return thinned if thinned[-1] is scores[-1] else [*thinned, scores[-1]]

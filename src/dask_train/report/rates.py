@@ -55,11 +55,11 @@ class SlowestRole:
         if not self._counts:
             return None
         (since, before), (now, after) = self._counts[0], self._counts[-1]
-        made = {key: after[key] - before[key] for key in after.keys() & before.keys()}
-        if now - since < 1.0 or not made or min(made.values()) < 0:  # one has started again, and counts from 0
+        steps = {key: after[key] - before[key] for key in after.keys() & before.keys()}
+        if now - since < 1.0 or not steps or min(steps.values()) < 0:  # one has started again, and counts from 0
             return None
-        (role, rank), fewest = min(made.items(), key=lambda item: (item[1], item[0]))
-        most = max(made.values())
+        (role, rank), fewest = min(steps.items(), key=lambda item: (item[1], item[0]))
+        most = max(steps.values())
         if most < FEWEST or fewest >= SLOW * most:
             return None
         if max(after.values()) - min(after.values()) <= HEARD_WITHIN_S * most / (now - since):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.arguments import check_whole_number
 from dask_train.data.account import WHOLE, BatchRange
 from dask_train.data.assigned import assigned
 from dask_train.data.batches import Batch, Reader
@@ -169,8 +170,8 @@ class DataSet:
         ValueError
             A count is below 1, or ``start`` is no place in these epochs.
         """
-        _check_count("epochs", epochs)
-        _check_count("batch_size", batch_size)
+        check_whole_number("epochs", epochs, 1)
+        check_whole_number("batch_size", batch_size, 1)
         if shuffle not in (True, False, "partition"):
             raise ValueError(f"shuffle is {shuffle!r}; it is True, False or 'partition'.")
         num_batches = -(-self.num_rows // batch_size)
@@ -342,8 +343,3 @@ class DataSet:
         if schema.names is not None:
             return dict(zip(schema.names, tensors, strict=True))
         return tensors if schema.is_tuple else tensors[0]
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} is {value!r}; it is a whole number of at least 1.")

@@ -41,7 +41,6 @@ from dask_train.process.messages import (
     Value,
     WentOn,
 )
-from dask_train.role.own_memory import own_memory_bytes
 from dask_train.role.time_spent import CLIENT, TimeSpent
 from dask_train.transport.frames import descriptors_of, encode, messages_from
 
@@ -53,6 +52,8 @@ AWAITS_AGAIN_S = 4 * PROGRESS_INTERVAL_S
 BUNDLE = 500
 
 M = TypeVar("M", bound=Message)
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class SocketLink:
@@ -351,3 +352,13 @@ def _forget(answer: Answer) -> None:
     """Close what came with an answer that is no longer awaited."""
     for descriptor in descriptors_of(answer):
         os.close(descriptor)
+
+
+def own_memory_bytes() -> int:
+    """Memory of this process in bytes, without files and shared memory that it maps, as its data sets are.
+
+    See proc_pid_statm(5): resident pages, less those of files and of shared memory.
+    """
+    with open("/proc/self/statm", "rb") as file:
+        _, resident, shared, *_ = file.read().split()
+    return (int(resident) - int(shared)) * _PAGE_BYTES

@@ -56,9 +56,11 @@ class Messaging:
         TypeError
             A value is not one of those.
         """
-        taken = [name for name in scores if name in RESERVED_NAMES]
-        if taken:
-            raise ValueError(f"report() adds {', '.join(RESERVED_NAMES)} itself; name your {taken[0]!r} differently.")
+        reserved = [name for name in scores if name in RESERVED_NAMES]
+        if reserved:
+            raise ValueError(
+                f"report() adds {', '.join(RESERVED_NAMES)} itself; name your {reserved[0]!r} differently."
+            )
         plain: dict[str, Any] = {name: _plain(name, value) for name, value in scores.items()}
         for name, value in plain.items():
             _check_travels(name, value)

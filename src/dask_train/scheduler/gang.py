@@ -174,8 +174,8 @@ class Gang:
         ahead = self.waiting.index(request) if request in self.waiting else 0
         text = why_waiting(request.needs, self.capacities(request.on, request.host), self._holders())
         if num_devices := sum(request.with_device):
-            held = len(self._device_room(request).held)
-            text += f" {num_devices} of them need a GPU, and {held} GPUs are used by other runs."
+            num_used = len(self._device_room(request).held)
+            text += f" {num_devices} of them need a GPU, and {num_used} GPUs are used by other runs."
         return text + (f" {ahead} other runs are first in line." if ahead else "")
 
     def _holders(self) -> dict[str, str]:

@@ -328,8 +328,8 @@ class RunRequests:
         entry = self.runs.find(run)
         if entry is None:
             return self._unknown()
-        kept = [[*key, *part] for key, parts in entry.output.items() for part in parts] if output else []
-        return {"status": "OK", **entry.report(), "output": kept}
+        parts_by_key = [[*key, *part] for key, parts in entry.output.items() for part in parts] if output else []
+        return {"status": "OK", **entry.report(), "output": parts_by_key}
 
     def _unknown(self) -> dict[str, Any]:
         """No run has this name, or several begin so."""

@@ -15,9 +15,9 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.extras import check_installed, install_command
 from dask_train.input_errors import raises_at_the_call
 from dask_train.searching.estimators.result import GridResult
-from dask_train.searching.keywords import SearchKeywords
 from dask_train.searching.models import search_models
 from dask_train.searching.result import SearchResult
+from dask_train.searching.settings import SearchKeywords
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -258,10 +258,10 @@ def _over_estimators(arguments: dict[str, Any]) -> Any:
     from dask_train.searching.estimators import api
 
     verb = api.search_trials if arguments["params"] is None else api.search_grid
-    taken = set(inspect.signature(verb).parameters)
+    parameters = set(inspect.signature(verb).parameters)
     defaults = inspect.signature(search).parameters
-    for name in sorted(set(arguments) - taken):
+    for name in sorted(set(arguments) - parameters):
         default = defaults[name].default
         if not is_default(arguments[name], default):
             raise ValueError(f"{name}={short(arguments[name])} is not of a search over {api.WHAT[verb]}. Leave it out.")
-    return verb(**{name: arguments[name] for name in taken})
+    return verb(**{name: arguments[name] for name in parameters})

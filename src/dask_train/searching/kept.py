@@ -1,18 +1,21 @@
 """A search as it is kept: its state and its best model in a checkpoint, and next to it those of trials.
 
-The place is claimed while a search keeps itself there, and refused to one that was begun with something else.
+Trials keep theirs in folders of their own there. The place is claimed while a search keeps itself there, and refused to
+one that was begun with something else.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import cloudpickle  # type: ignore[import-untyped]
 
@@ -21,8 +24,11 @@ from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.errors import CheckpointError
 from dask_train.searching import best_model
-from dask_train.searching.trial_folders import TrialFolders
 from dask_train.training.launch import place_of
+
+if TYPE_CHECKING:
+    from dask_train.trainers.common.entry import LoopRole
+
 
 # Raised when what is stored means something else than before.
 FORMAT = 1
@@ -32,6 +38,8 @@ _MODEL = "model"
 
 # A Keras model taken apart, or another model as it is.
 Model = Any
+
+_OF_A_TRIAL = re.compile(r"trial-\d{8,}-\d+-[0-9a-f]{8}")
 
 
 class KeptState(Protocol):
@@ -240,3 +248,51 @@ class KeptSearch(Generic[S]):
 def _plain(value: Any) -> Any:
     """As it comes back from JSON, which makes lists of tuples, and text of what it doesn't know."""
     return json.loads(json.dumps(value, default=str))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialFolders:
+    """The folders of trials, one for each start of a trial.
+
+    Attributes
+    ----------
+    place
+        Where the search is kept.
+    policy
+        How often trials keep checkpoints, and how many stay.
+    metric, mode
+        The score by which the best checkpoint of a trial is known.
+    """
+
+    place: CheckpointPlace
+    policy: Checkpoint
+    metric: str
+    mode: str
+
+    def new(self, number: int, num_before: int) -> str:
+        """Return the name of a folder for a trial that is begun, or begun again: one writer each."""
+        return f"trial-{number:08d}-{num_before}-{secrets.token_hex(4)}"
+
+    def url_of(self, name: str) -> str:
+        """Return where the folder of that name lies."""
+        return f"{self.place.url.rstrip('/')}/{name}"
+
+    def with_checkpoints(self, role: LoopRole, name: str) -> LoopRole:
+        """Return the same work of a trial, with checkpoints in that folder."""
+        policy = replace(self.policy, url=self.url_of(name), best=self.metric, mode=self.mode, restore_best=False)
+        keeping: LoopRole = replace(role, task=replace(role.task, checkpoint=policy, resume=True))  # type: ignore[type-var]
+        return keeping
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove checkpoints of a trial that has ended; what can't be removed is left there."""
+        system, root = self.place.opened()
+        for name in names:
+            with suppress(Exception):
+                system.rm(f"{root}/{name}", recursive=True)
+
+    def remove_all(self) -> None:
+        """Remove checkpoints of all trials, also of those of an earlier search in this place."""
+        system, root = self.place.opened()
+        system.invalidate_cache()
+        names = [str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in system.ls(root, detail=True)]
+        self.remove(name for name in names if _OF_A_TRIAL.fullmatch(name))

@@ -42,7 +42,7 @@ class ModelTrials:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._held: dict[str, DataSet] = {}
+        self._datasets: dict[str, DataSet] = {}
         self._noticed: set[str] = set()
         self._forget: Callable[[], object] = gc.collect
 
@@ -50,7 +50,7 @@ class ModelTrials:
         """Train a model; None in workers that are not the first."""
         began, self._forget = time.monotonic(), order.work.forget
         with _own_memory(self._session) as extras:
-            trial: Any = TrialSession(self._session, order, extras, self._held, self._noticed)
+            trial: Any = TrialSession(self._session, order, extras, self._datasets, self._noticed)
             outcome = order.work(trial, trial.watch)
         if outcome is None:
             return None
@@ -61,7 +61,7 @@ class ModelTrials:
 
     def forget(self) -> None:
         """Give back what a trial has left in the process: graphs, names, models, memory for batches."""
-        for data in (self._session._data, *self._held.values()):
+        for data in (self._session._data, *self._datasets.values()):
             if data is not None:
                 data.give_memory_back()
         self._forget()
@@ -89,9 +89,9 @@ class TrialSession:
         Of the role.
     extras
         What the adapter gives, where a trial has others than the session.
-    held
+    datasets
         The data sets that the role has opened, by name; they stay open for the next trial.
-    told
+    notices
         What was reported in other trials of this process.
     """
 
@@ -100,11 +100,11 @@ class TrialSession:
         session: Session,
         order: TrialOrder,
         extras: Mapping[str, Any],
-        held: dict[str, DataSet],
-        told: set[str] | None = None,
+        datasets: dict[str, DataSet],
+        notices: set[str] | None = None,
     ) -> None:
-        self._session, self._order, self._held = session, order, held
-        self._told: set[str] = set() if told is None else told
+        self._session, self._order, self._datasets = session, order, datasets
+        self._notices: set[str] = set() if notices is None else notices
         vars(self).update(extras)
         self._loop: SyncedLoop | None = None
         self._is_to_end = False
@@ -124,9 +124,9 @@ class TrialSession:
 
     def dataset(self, name: str) -> DataSet:
         """Do as :meth:`Session.dataset`, opened once for all trials."""
-        if name not in self._held:
-            self._held[name] = self._session.dataset(name)
-        return self._held[name]
+        if name not in self._datasets:
+            self._datasets[name] = self._session.dataset(name)
+        return self._datasets[name]
 
     def checkpoints(self) -> CheckpointFolder:
         """Return the checkpoints of this trial."""
@@ -136,17 +136,17 @@ class TrialSession:
 
     def _place(self) -> CheckpointPlace:
         order, task = self._order, self._order.work.task
-        kept = task.checkpoint
+        policy = task.checkpoint
         assert order.place is not None
         return CheckpointPlace(
             url=order.place.url,
             run=task.run,
             began=time.time(),
             resume=True,
-            keep=2 if kept is None else kept.keep,
+            keep=2 if policy is None else policy.keep,
             best=order.metric,
             mode=order.mode,
-            storage_options=None if kept is None else kept.storage_options,
+            storage_options=None if policy is None else policy.storage_options,
         )
 
     def open_checkpoint(self, *, own: bool = False, begins: bool = False) -> Path | None:  # noqa: ARG002
@@ -193,8 +193,8 @@ class TrialSession:
 
     def notice(self, text: str) -> None:
         """Do as :meth:`Session.notice`, once in the process: most trials have the same to tell."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._notices:
+            self._notices.add(text)
             self._session.notice(text)
 
     def should_stop(self) -> bool:

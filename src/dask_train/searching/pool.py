@@ -1,4 +1,4 @@
-"""Slots: long-lived runs of the cluster, each of which trains one trial after the other."""
+"""Slots: long-lived runs of the cluster, each of which trains one trial after the other, until none is left."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dask_train.cluster.peer import Peer
 from dask_train.driver.handle import Run
+from dask_train.driver.result import leave_result
 from dask_train.driver.several_runs import FollowedRun, stop_all, wait_for_any
 from dask_train.errors import DaskTrainError, DataError, PlacementError, RoleFailedError
 from dask_train.frameworks.base import Framework
+from dask_train.report.search_progress import SearchDisplay
 from dask_train.searching.study import Handed, Study
 from dask_train.searching.worker import EndTrial, TrialDone
 
@@ -26,6 +28,9 @@ MAX_LOSSES = 5
 # Letters of a parameter's name, or of its value, that are shown to other clients.
 MAX_TOLD = 40
 _FINISHED = "its search has no more trials"
+
+S = TypeVar("S", bound=Study)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,3 +241,38 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool | str) or value is None or not isinstance(value, int | float):
         return str(value)[:MAX_TOLD]
     return int(value) if isinstance(value, int) else float(value)
+
+
+def trained(slots: Slots, study: S, display: SearchDisplay, result_of: Callable[[S], R]) -> R:
+    """Train all trials, and show how it goes.
+
+    Raises
+    ------
+    RoleFailedError
+        All of them have failed.
+    CheckpointError
+        The search can't be kept.
+    KeyboardInterrupt, DaskTrainError
+        As the slots raise it, with what was found so far as ``result``.
+    """
+
+    def show(now: Sequence[PoolSlot]) -> None:
+        display.update(study.ended, [slot.handed for slot in now if slot.handed], study.best_ended)
+
+    failure: BaseException | None = None
+    try:
+        with display:
+            slots.train(show)
+        study.end()
+    except BaseException as error:
+        failure = error
+        interrupted = isinstance(error, KeyboardInterrupt)
+        study.cut_short("It was interrupted." if interrupted else f"The search ended: {error}")
+        leave_result(error, result_of(study))
+        raise
+    finally:
+        study.close()
+        if study.log is not None:
+            study.log.end(failure, study.best)
+    study.warn()
+    return result_of(study)

@@ -66,12 +66,12 @@ class TrialTasks:
         return kind.trial(model, settings, self.rows)
 
     def _built(self, trial: Any) -> tuple[Any, dict[str, Any]]:
-        made = self.build(trial)
-        if not isinstance(made, tuple):
-            return made, {}
-        if len(made) != 2 or not isinstance(made[1], Mapping):
-            raise TypeError(f"build returned a tuple of {len(made)}; it returns a model, or a model and a dict.")
-        return made[0], dict(made[1])
+        built = self.build(trial)
+        if not isinstance(built, tuple):
+            return built, {}
+        if len(built) != 2 or not isinstance(built[1], Mapping):
+            raise TypeError(f"build returned a tuple of {len(built)}; it returns a model, or a model and a dict.")
+        return built[0], dict(built[1])
 
     def _check_given(self, kind: ModelKind, model: Any) -> None:
         known = {*_OF_ANY_SEARCH, *(each.name for each in fields(kind.settings))}

@@ -29,8 +29,8 @@ def text_of(value: Any) -> str:
         texts = [text_of(each) for each in value]
         return f"[{', '.join(texts if isinstance(value, list | tuple) else sorted(texts))}]"
     if isinstance(value, np.ndarray):
-        held = value.tolist() if value.dtype.hasobject else None
-        data = text_of(held).encode() if held is not None else np.ascontiguousarray(value).tobytes()
+        items = value.tolist() if value.dtype.hasobject else None
+        data = text_of(items).encode() if items is not None else np.ascontiguousarray(value).tobytes()
         return f"array {value.shape} {value.dtype} {hashlib.blake2b(data, digest_size=8).hexdigest()}"
     if hasattr(value, "__qualname__"):
         return f"{getattr(value, '__module__', '')}.{value.__qualname__}{_code(value)}"

@@ -72,11 +72,11 @@ def brought_over(
 def _read(last: LoadedCheckpoint, best: LoadedCheckpoint | None, metric: str) -> GoneOnWith:
     from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
-    kept = FitCheckpoint.opened(last.folder)
+    checkpoint = FitCheckpoint.opened(last.folder)
     model = None if best is None else FitCheckpoint.opened(best.folder)
     return GoneOnWith(
         folder=last.folder,
-        scores=dict(zip(kept.epochs, map(float, kept.history.get(metric, [])), strict=False)),
+        scores=dict(zip(checkpoint.epochs, map(float, checkpoint.history.get(metric, [])), strict=False)),
         best=None if model is None else model.in_parts,
     )
 

@@ -19,11 +19,10 @@ from dask_train.searching.kept import kept_search
 from dask_train.searching.logged import search_log
 from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.place import DATA, DataPlace, checked, opened
-from dask_train.searching.pool import PoolSettings
+from dask_train.searching.pool import PoolSettings, trained
 from dask_train.searching.result import SearchResult
 from dask_train.searching.settings import StudySettings
 from dask_train.searching.texts import code_text
-from dask_train.searching.to_the_end import trained
 from dask_train.training.settings import RunInputs, RunSettings
 
 

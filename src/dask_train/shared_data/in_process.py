@@ -140,8 +140,8 @@ def _computed_here(what: str, source: Source) -> Mapped:
     descriptor = borrow([segment.place for _, segment in filled])  # for as long as anything is mapped
     assert descriptor is not None
     try:
-        held = held_by(((number, 0, segment.place) for number, segment in filled), len(columns))
-        return _table(schema, lengths), Rows(schema, lengths, held, [descriptor])
+        partitions = held_by(((number, 0, segment.place) for number, segment in filled), len(columns))
+        return _table(schema, lengths), Rows(schema, lengths, partitions, [descriptor])
     finally:
         os.close(descriptor)
 

@@ -45,7 +45,7 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> None:
     check_names(estimator, X, reset=reset)
 
 
-def as_features(given: Any) -> Any:
+def as_features(rows: Any) -> Any:
     """Features of a collection as an array that a network takes.
 
     Raises
@@ -53,13 +53,13 @@ def as_features(given: Any) -> Any:
     ValueError
         Its partitions are sparse, or complex.
     """
-    array = as_array(given)
+    array = as_array(rows)
     if array.dtype.kind == "c":
         raise ValueError(f"X has the dtype {array.dtype}, and a network takes real numbers. Make such of it.")
     return array
 
 
-def as_array(given: Any) -> Any:
+def as_array(rows: Any) -> Any:
     """Return the rows of a collection as a Dask array, whose number may be unknown; of anything else as a NumPy array.
 
     Raises
@@ -67,14 +67,14 @@ def as_array(given: Any) -> Any:
     ValueError
         They are sparse, or of a frame whose columns make no array together.
     """
-    check_unmasked("X or y", given)
-    if issparse(given):
+    check_unmasked("X or y", rows)
+    if issparse(rows):
         raise ValueError("X is sparse, and is taken as a dense array here: X.toarray().")
-    if hasattr(given, "columns") and getattr(given, "ndim", 0) == 2:
-        _check_alike(given)
-    if not dask.is_dask_collection(given):
-        return np.asarray(given)
-    array = plain_dtypes(given).to_dask_array() if hasattr(given, "to_dask_array") else given
+    if hasattr(rows, "columns") and getattr(rows, "ndim", 0) == 2:
+        _check_alike(rows)
+    if not dask.is_dask_collection(rows):
+        return np.asarray(rows)
+    array = plain_dtypes(rows).to_dask_array() if hasattr(rows, "to_dask_array") else rows
     if issparse(meta_from_array(array)):
         raise ValueError(
             "X has sparse partitions, and they are taken as dense ones here: X.map_blocks(lambda x: x.toarray())."

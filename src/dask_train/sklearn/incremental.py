@@ -173,8 +173,8 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
             raise TypeError(f"{type(estimator).__name__} has no partial_fit, so it can't learn batch by batch.")
         EpochSettings(epochs=epochs, batch_size=self.batch_size, shuffle=self.shuffle, seed=self.seed)
         settings = dict(self.train_kwargs or {})
-        if taken := {"data", "datasets", "roles", "wait", "framework"} & set(settings):
-            raise ValueError(f"train_kwargs has {', '.join(sorted(taken))}, which fit sets itself. Leave it out.")
+        if reserved := {"data", "datasets", "roles", "wait", "framework"} & set(settings):
+            raise ValueError(f"train_kwargs has {', '.join(sorted(reserved))}, which fit sets itself. Leave it out.")
         if getattr(settings.get("checkpoint"), "best", None) is not None:
             raise ValueError(
                 "train_kwargs has a checkpoint with best=, and an incremental estimator reports no scores by which one "

@@ -102,14 +102,14 @@ class Learning(Refusing):
         of_batches = {name: getattr(self, name) for name in ("batch_size", "shuffle", "seed")}
         if not self.keeps:
             return LoopTask(epochs=self.epochs, **of_batches)
-        kept = session.checkpoints()
+        checkpoints = session.checkpoints()
         begun_with = {**_configuration(self.estimator), **of_batches, "rows": session.num_rows}
         return LoopTask(
             epochs=self.epochs,
             **of_batches,
-            checkpoint=kept.policy,
-            resume=kept.resume,
-            run=kept.run,
+            checkpoint=checkpoints.policy,
+            resume=checkpoints.resume,
+            run=checkpoints.run,
             configuration=begun_with,
         )
 

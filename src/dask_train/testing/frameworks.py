@@ -251,12 +251,12 @@ def _look_at_memory(framework: Framework) -> list[str]:
         if not fits or memory.ctypes.data % 64:
             return [f"empty({column.row_bytes}) is {memory.dtype} {memory.shape} at {memory.ctypes.data:#x}"]
     buffers = Buffers(framework.empty)
-    kept = []
+    tensors = []
     for number in range(6):
         array = buffers.array(column, 8)
         array[...] = number
         (tensor,) = framework.to_batch((array,))
-        kept.append(tensor[2:] if number % 2 else tensor)
+        tensors.append(tensor[2:] if number % 2 else tensor)
         del array, tensor
-    values = [np.unique(np.asarray(tensor)).tolist() for tensor in kept]
+    values = [np.unique(np.asarray(tensor)).tolist() for tensor in tensors]
     return [] if values == [[number] for number in range(6)] else [f"tensors of 0 to 5 have become {values}"]

@@ -189,24 +189,24 @@ class _InProcessRun:
         self._num_rows = 0 if own is None else own[0].num_rows
         if isinstance(self._own, Source) and self._own.num_listed is not None:
             self._history.files_skipped({what: self._own.num_listed - self._num_rows})
-        with ExitStack() as held:
+        with ExitStack() as stack:
             checkpoints = None
             if job.checkpoint is not None:
-                checkpoints = held.enter_context(_claimed(CheckpointFolder(job.checkpoint)))
+                checkpoints = stack.enter_context(_claimed(CheckpointFolder(job.checkpoint)))
             sessions: list[Session] = []
-            held.callback(_end_turns, sessions)  # after a batch in hand is known to be lost
+            stack.callback(_end_turns, sessions)  # after a batch in hand is known to be lost
             meeting = Meeting(self._link, me, deadlines.rendezvous_s, deadlines.progress_s)
-            held.callback(meeting.close)
-            account = held.enter_context(self._accounted())
+            stack.callback(meeting.close)
+            account = stack.enter_context(self._accounted())
             equipment = Equipment(
                 attempt=ROLE.attempt,
                 framework=adapter,
                 peers=AddressBook(),
-                extras=held.enter_context(adapter.alone(me)),
+                extras=stack.enter_context(adapter.alone(me)),
                 data=own,
                 account=account,
                 checkpoint=checkpoints,
-                scratch=Path(held.enter_context(_scratch(job.id))),
+                scratch=Path(stack.enter_context(_scratch(job.id))),
                 meeting=meeting,
             )
             session = Session(self._link, me, equipment)

@@ -189,15 +189,15 @@ def of_job(run: RunSettings, functions: Mapping[str, Any], counts: Mapping[str, 
         Checkpoints would end with the process.
     """
     name = f"{run.name or run_name_of(functions, counts)}-{uuid.uuid4().hex[:6]}"
-    kept = run.checkpoint
+    checkpoint = run.checkpoint
     return {
         "id": name,
         "stop": run.stop,
-        "checkpoint": None if kept is None else place_of(kept, name, run.resume),
+        "checkpoint": None if checkpoint is None else place_of(checkpoint, name, run.resume),
     }
 
 
-def place_of(kept: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
+def place_of(checkpoint: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
     """Return where a run of that name keeps checkpoints.
 
     Raises
@@ -205,7 +205,7 @@ def place_of(kept: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
     ValueError
         It ends with the process.
     """
-    name = os.fspath(kept.url)
+    name = os.fspath(checkpoint.url)
     if name.startswith("memory:"):
         raise ValueError(
             f"checkpoint is {name!r}, which lies in the memory of one process and goes with it. Pass a folder that all "
@@ -217,12 +217,12 @@ def place_of(kept: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
         run=run,
         began=time.time(),
         resume=resume,
-        every_steps=kept.every_steps,
-        every_s=kept.every_s,
-        keep=kept.keep,
-        best=kept.best,
-        mode=mode_by_name(kept.best, kept.mode),
-        storage_options=kept.storage_options,
+        every_steps=checkpoint.every_steps,
+        every_s=checkpoint.every_s,
+        keep=checkpoint.keep,
+        best=checkpoint.best,
+        mode=mode_by_name(checkpoint.best, checkpoint.mode),
+        storage_options=checkpoint.storage_options,
     )
 
 

@@ -7,18 +7,19 @@ not served any more the connection ends.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import socket
 import struct
 import threading
 from collections.abc import Sequence
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.errors import LaunchError
 from dask_train.transport.channels import exactly, fill
 from dask_train.transport.connections import Credentials, connected, greeted, listening
-from dask_train.transport.packed import packed, unpacked
 
 # What is written in one piece: the deadline is one for each.
 PIECE_BYTES = 8 << 20
@@ -144,3 +145,18 @@ class ValueReader:
         room = np.empty(size, np.uint8).data  # unlike a bytearray, not filled with zeros first
         fill(self._connection, room)
         return room
+
+
+def packed(value: Any) -> list[memoryview]:
+    """Return the buffers of a value: its pickle, then the memory that the pickle refers to, which is not copied.
+
+    What is not contiguous, such as some rows of an array in Fortran's order, is copied into the pickle.
+    """
+    outside: list[pickle.PickleBuffer] = []
+    inside: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=outside.append)
+    return [memoryview(inside), *(buffer.raw() for buffer in outside)]
+
+
+def unpacked(buffers: Sequence[memoryview]) -> Any:
+    """Return the value whose buffers these are; its arrays lie in them."""
+    return pickle.loads(buffers[0], buffers=buffers[1:])  # noqa: S301 - both ends are of one cluster

@@ -104,7 +104,7 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path, which, scores, left, best
 def test_one_that_is_held_stays_until_its_score_is_known(url, tmp_path):
     which, scratch = {"keep": 1, "best": "val_loss", "mode": "min"}, tmp_path / "scratch"
     folder = of(url, **which)
-    names = [folder.save(writes(str(number)), scratch, held=number < 2).rpartition("/")[2] for number in range(3)]
+    names = [folder.save(writes(str(number)), scratch, is_held=number < 2).rpartition("/")[2] for number in range(3)]
     system, root = fsspec.core.url_to_fs(url)
 
     def left():
@@ -117,7 +117,7 @@ def test_one_that_is_held_stays_until_its_score_is_known(url, tmp_path):
     assert (weights(reader.load_best(scratch)), weights(reader.load(scratch))) == ("0", "2")
     folder.settle(names[1], 3.0, "min")
     assert left() == [names[0], names[2]], "it is not the best, nor the last"
-    names.append(folder.save(writes("3"), scratch, held=True).rpartition("/")[2])
+    names.append(folder.save(writes("3"), scratch, is_held=True).rpartition("/")[2])
     folder.settle(names[3], 1.0, "min")
     assert left() == [names[3]]
     reader = of(url, "another", **which)

@@ -61,7 +61,7 @@ def test_what_one_that_stays_calls_the_best_stays(folder):
     for name, of_it in [("a", best("a")), ("b", best("b")), ("c", best("a")), ("d", best("b"))]:
         folder.put(name, of_it)
     retention = Retention(2)
-    retention.saved("d", best("b"), held=False)
+    retention.saved("d", best("b"), is_held=False)
     assert folder.keep_only(retention, "d") == {"a", "b", "c", "d"}
     folder.put("e", best("b"))
     assert folder.keep_only(Retention(2), "e") == {"b", "d", "e"}
@@ -79,7 +79,7 @@ def test_one_that_is_held_stays_until_it_is_released(folder):
     retention = Retention(1)
     for name, held in [("a", True), ("b", False)]:
         folder.put(name)
-        retention.saved(name, None, held=held)
+        retention.saved(name, None, is_held=held)
     assert folder.keep_only(retention, "b") == {"a", "b"}
     assert retention.release("a") == "b"
     assert folder.keep_only(retention, "b") == {"b"}
@@ -89,7 +89,7 @@ def test_a_score_that_comes_late_is_told_by_all_since(folder):
     retention = Retention(1)
     for name in "abc":
         folder.put(name)
-        retention.saved(name, None, held=name != "c")
+        retention.saved(name, None, is_held=name != "c")
     folder.system.rm_file(f"{folder.root}/b.json")
     folder.system.rm(f"{folder.root}/b", recursive=True)
     retention.tell(folder.system, folder.root, "a", best("a"))

@@ -8,8 +8,8 @@ import os
 import fsspec
 import pytest
 
-from dask_train.checkpoint import syncing
-from dask_train.checkpoint.syncing import put_manifest, sync_files
+from dask_train.checkpoint import local_files
+from dask_train.checkpoint.local_files import put_manifest, sync_files
 
 LOCAL = fsspec.filesystem("file")
 
@@ -56,7 +56,7 @@ def test_a_write_that_fails_leaves_the_old_contents(tmp_path, monkeypatch):
     file = tmp_path / "one.json"
     (tmp_path / "one").mkdir()
     file.write_bytes(b"old")
-    monkeypatch.setattr(syncing.os, "fsync", _failing(errno.EIO))
+    monkeypatch.setattr(local_files.os, "fsync", _failing(errno.EIO))
     with pytest.raises(OSError, match="here"):
         put_manifest(LOCAL, str(tmp_path), "one", b"new")
     assert file.read_bytes() == b"old"
@@ -64,14 +64,14 @@ def test_a_write_that_fails_leaves_the_old_contents(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
 def test_a_file_system_without_sync_will_do(tmp_path, monkeypatch, number):
-    monkeypatch.setattr(syncing.os, "fsync", _failing(number))
+    monkeypatch.setattr(local_files.os, "fsync", _failing(number))
     (tmp_path / "one").mkdir()
     put_manifest(LOCAL, str(tmp_path), "one", b"new")
     assert (tmp_path / "one.json").read_bytes() == b"new"
 
 
 def test_no_file_stays_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(syncing.os, "fsync", _failing(errno.EIO))
+    monkeypatch.setattr(local_files.os, "fsync", _failing(errno.EIO))
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="here"):
         sync_files(LOCAL, str(tmp_path), [str(tmp_path)])

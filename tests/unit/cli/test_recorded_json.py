@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_train.cli.recorded_json import run_value, status_value
+from dask_train.cli.json_output import run_value, status_value
 
 ROLES = [
     ["worker", 0, "running", 0, "tcp://127.0.0.1:40001", 4103, "waiting for a batch", 1234],

@@ -7,7 +7,7 @@ import sys
 import click
 import pytest
 
-from dask_train.cli.script import run_script
+from dask_train.cli.run import run_script
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from dask_train.cli.tables import print_facts, print_table
+from dask_train.cli.recorded_runs import print_facts, print_table
 
 
 def printed(print_, *given, width=None, **how):

@@ -11,7 +11,7 @@ import pytest
 
 from dask_train.cluster import relayed
 from dask_train.errors import DataError
-from dask_train.transport.packed import unpacked
+from dask_train.transport.served_values import unpacked
 
 X = np.arange(1000.0)
 

@@ -14,7 +14,7 @@ PREDICTED = np.eye(5, 3, dtype=np.float32)
 
 @pytest.mark.parametrize("array", [PREDICTED, da.from_array(PREDICTED, chunks=(2, 2))])
 def test_rows_are_named_by_paths_and_columns_by_classes(array):
-    frame = with_paths(PATHS, array, ["a", "b", "c"], given=False)
+    frame = with_paths(PATHS, array, ["a", "b", "c"], are_named=False)
     found = frame.compute(scheduler="synchronous")
     assert (found.index.name, found.index.tolist(), list(found.columns)) == ("path", PATHS, ["a", "b", "c"])
     assert found.to_numpy().tolist() == PREDICTED.tolist()
@@ -24,9 +24,9 @@ def test_rows_are_named_by_paths_and_columns_by_classes(array):
 
 
 def test_one_number_is_a_prediction_and_others_are_numbered():
-    alone = with_paths(PATHS, PREDICTED[:, 0], ["a", "b"], given=False).compute(scheduler="synchronous")
+    alone = with_paths(PATHS, PREDICTED[:, 0], ["a", "b"], are_named=False).compute(scheduler="synchronous")
     assert alone["prediction"].tolist() == PREDICTED[:, 0].tolist()
-    assert list(with_paths(PATHS, PREDICTED, None, given=False).columns) == [0, 1, 2]
+    assert list(with_paths(PATHS, PREDICTED, None, are_named=False).columns) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_one_number_is_a_prediction_and_others_are_numbered():
 )
 def test_what_does_not_fit_is_refused(array, classes, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        with_paths(PATHS, array, classes, given=classes is not None)
+        with_paths(PATHS, array, classes, are_named=classes is not None)

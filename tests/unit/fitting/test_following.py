@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_train.fitting.following import check_most, with_bounds
+from dask_train.fitting.start import check_most, with_bounds
 from dask_train.run.bounds import WorkerBounds
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.training.settings import DEFAULT, RunSettings

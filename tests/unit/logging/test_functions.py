@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from dask_train.logging.base import Ending, Start
-from dask_train.logging.functions import FunctionLogger
+from dask_train.logging.log import FunctionLogger
 
 START = Start(run="r", params={}, time=0.0)
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dask_train.logging.base import Ending, Logger, ModelSink, Sink, Start
-from dask_train.logging.functions import FunctionLogger
-from dask_train.logging.log import Log, check_log
+from dask_train.logging.log import FunctionLogger, Log, check_log
 
 DONE = Ending(status="finished", reason="done", time=3.0)
 

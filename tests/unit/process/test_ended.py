@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.process.ended import how_it_ended
+from dask_train.process.child import how_it_ended
 
 
 @pytest.mark.parametrize(

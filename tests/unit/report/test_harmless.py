@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.report.harmless import harmless
+from dask_train.report.formats import harmless
 
 
 @pytest.mark.parametrize(

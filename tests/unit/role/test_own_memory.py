@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from dask_train.role.own_memory import own_memory_bytes
+from dask_train.role.link import own_memory_bytes
 
 SIZE = 64 << 20
 

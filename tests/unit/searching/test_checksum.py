@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_train.searching.checksum import checksum_of_part
+from dask_train.searching.place import checksum_of_part
 
 RANDOM = np.random.default_rng(0)
 WORDS = np.array([f"word {number}" for number in range(20)], object)

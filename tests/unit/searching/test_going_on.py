@@ -12,7 +12,7 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
 from dask_train.fitting.model_kind import TrialSpec
-from dask_train.fitting.roles.trial import KerasTrialRole
+from dask_train.fitting.roles.entry import KerasTrialRole
 from dask_train.fitting.spec import FitTask
 from dask_train.searching.going_on import SearchState, check_goes_on
 from dask_train.searching.kept import KeptSearch, kept_search

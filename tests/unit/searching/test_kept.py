@@ -13,12 +13,11 @@ optuna = pytest.importorskip("optuna")
 from dask_train.checkpoint.policy import Checkpoint  # noqa: E402 - where there is Optuna
 from dask_train.data.columns import Columns  # noqa: E402
 from dask_train.errors import CheckpointError  # noqa: E402
-from dask_train.fitting.roles.trial import KerasTrialRole  # noqa: E402
+from dask_train.fitting.roles.entry import KerasTrialRole  # noqa: E402
 from dask_train.fitting.spec import FitTask  # noqa: E402
 from dask_train.searching import best_model  # noqa: E402
 from dask_train.searching.going_on import SearchState, check_goes_on  # noqa: E402
-from dask_train.searching.kept import kept_search  # noqa: E402
-from dask_train.searching.trial_folders import _OF_A_TRIAL  # noqa: E402
+from dask_train.searching.kept import _OF_A_TRIAL, kept_search  # noqa: E402
 
 ARGUMENTS = {"metric": "score", "direction": "minimize"}
 SAMPLER = optuna.samplers.RandomSampler(0)

@@ -13,9 +13,9 @@ optuna = pytest.importorskip("optuna")
 
 from dask_train.errors import CheckpointError, PlacementError, RoleFailedError  # noqa: E402 - where there is Optuna
 from dask_train.searching.optuna_study import OptunaStudy  # noqa: E402
+from dask_train.searching.pool import trained  # noqa: E402
 from dask_train.searching.result import SearchResult  # noqa: E402
 from dask_train.searching.study import FinishedTrial  # noqa: E402
-from dask_train.searching.to_the_end import trained  # noqa: E402
 
 
 class Study(OptunaStudy):

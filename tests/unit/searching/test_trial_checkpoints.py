@@ -10,7 +10,7 @@ import pytest
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.data.columns import Columns
-from dask_train.fitting.roles.trial import KerasTrialRole
+from dask_train.fitting.roles.entry import KerasTrialRole
 from dask_train.fitting.spec import FitTask
 from dask_train.searching.model_trials import TrialSession
 from dask_train.searching.worker import TrialOrder, TrialPlace

@@ -17,9 +17,7 @@ from dask_train.frameworks.ports import hold_port
 from dask_train.transport.array_layout import ArraySlot
 from dask_train.transport.channels import ask
 from dask_train.transport.connections import Credentials
-from dask_train.transport.dialling import dial, receptions
-from dask_train.transport.memory_channels import dial_in_memory
-from dask_train.transport.network_channels import dial_over_network
+from dask_train.transport.dialling import dial, dial_in_memory, dial_over_network, receptions
 
 SLOT = ArraySlot([((3, 2), "f4"), ((), "i8"), ((0,), "f8")])
 HERE, ELSEWHERE = "127.0.0.1", "10.0.0.2"

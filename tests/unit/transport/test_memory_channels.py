@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from dask_train.errors import LaunchError
 from dask_train.transport.array_layout import ArraySlot
 from dask_train.transport.connections import Credentials
-from dask_train.transport.memory_channels import dial_in_memory, receive_in_memory
+from dask_train.transport.dialling import dial_in_memory, receive_in_memory
 
 SLOT = ArraySlot([((3, 2), "f4"), ((), "i8"), ((0,), "f8")])
 RUN = Credentials(key=b"run")

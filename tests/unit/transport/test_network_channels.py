@@ -10,7 +10,7 @@ import pytest
 
 from dask_train.transport.array_layout import ArraySlot
 from dask_train.transport.channels import ask
-from dask_train.transport.network_channels import NetworkChannel
+from dask_train.transport.dialling import NetworkChannel
 
 SLOT = ArraySlot([((3, 2), "f4"), ((), "i8"), ((0,), "f8"), ((4,), "i2")])
 LONG_S = 60.0

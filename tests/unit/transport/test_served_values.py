@@ -11,8 +11,7 @@ import pytest
 
 from dask_train.errors import LaunchError
 from dask_train.transport.connections import Credentials
-from dask_train.transport.packed import packed, unpacked
-from dask_train.transport.served_values import PIECE_BYTES, ServedValues, ValueReader
+from dask_train.transport.served_values import PIECE_BYTES, ServedValues, ValueReader, packed, unpacked
 
 KNOWN = Credentials(key=b"known")
 X = np.arange(60.0).reshape(12, 5)

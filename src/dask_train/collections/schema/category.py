@@ -11,8 +11,7 @@ import numpy as np
 
 from dask_train.collections.partition.kinds import ways_to_categories
 from dask_train.collections.schema.column import FrameColumn
-from dask_train.collections.schema.number import is_number
-from dask_train.collections.schema.text import is_text
+from dask_train.collections.schema.plain import is_number, is_text
 from dask_train.collections.schema.values import index_from_json, index_to_json
 from dask_train.compat.dask import has_meta
 

@@ -206,13 +206,13 @@ def _conformed_part(
     like: Callable[[], Conformer], what: str, features: Any, left_out: Sequence[Any], targets: Sequence[Any], part: Any
 ) -> Any:
     """Make the frame of one partition as the model knows it; a dict of columns, too."""
-    made = like()
+    conformer = like()
     if isinstance(part, Mapping):
-        return made.columns(what, part, features, left_out, targets)
+        return conformer.columns(what, part, features, left_out, targets)
     if not is_frame(part):
         return part
-    part, _ = made.named(what, part, features, left_out)
-    return made.targets(what, part, targets)
+    part, _ = conformer.named(what, part, features, left_out)
+    return conformer.targets(what, part, targets)
 
 
 def check_no_categories(what: str, x: Any, features: Any, others: Sequence[Any]) -> None:

@@ -159,13 +159,13 @@ def _each(rows: Any, name: Any, change: Callable[[Any], Any]) -> Any:
     if not is_frame(rows):
         return change(rows)
     column = rows[name]
-    made = change(column)
-    if made is column:
+    new_column = change(column)
+    if new_column is column:
         return rows
     if isinstance(name, str):  # other columns stay those that Dask may leave unread
-        return rows.assign(**{name: made})
+        return rows.assign(**{name: new_column})
     if has_meta(rows):
         return rows.map_partitions(_each, name, change, meta=_each(meta_of(rows), name, change))
     changed = rows.copy(deep=False)
-    changed[name] = made
+    changed[name] = new_column
     return changed

@@ -239,9 +239,9 @@ def schema_to_json(schema: FrameSchema | None) -> dict[str, Any]:
     return {"format": FORMAT, "columns": None} if schema is None else schema.to_json()
 
 
-def schema_from(found: dict[str, Any] | None) -> FrameSchema | None:
+def schema_from(content: dict[str, Any] | None) -> FrameSchema | None:
     """Return the schema that :func:`schema_to_json` has written; None if there is none."""
-    return None if found is None or found.get("columns", ()) is None else FrameSchema.from_json(found)
+    return None if content is None or content.get("columns", ()) is None else FrameSchema.from_json(content)
 
 
 def schema_at(what: str, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> FrameSchema:

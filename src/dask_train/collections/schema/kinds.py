@@ -6,9 +6,7 @@ from typing import Any
 
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
-from dask_train.collections.schema.number import NumberColumn
-from dask_train.collections.schema.other import OtherColumn
-from dask_train.collections.schema.text import TextColumn
+from dask_train.collections.schema.plain import NumberColumn, OtherColumn, TextColumn
 from dask_train.collections.schema.values import value_from_json
 
 # Asked in this order which of them has columns of a dtype; the last one has all.
@@ -27,7 +25,7 @@ def column_for(what: str, name: Any, dtype: Any) -> FrameColumn:
     return kind.of(what, name, dtype)
 
 
-def column_from_json(found: dict[str, Any]) -> FrameColumn:
+def column_from_json(content: dict[str, Any]) -> FrameColumn:
     """Return the column that :meth:`FrameColumn.to_json` has written.
 
     Raises
@@ -35,7 +33,7 @@ def column_from_json(found: dict[str, Any]) -> FrameColumn:
     ValueError
         This version knows no such kind.
     """
-    settings = {**found}
+    settings = {**content}
     name, kind = value_from_json(settings.pop("name")), settings.pop("kind")
     known = {each.kind: each for each in KINDS}
     if kind not in known:

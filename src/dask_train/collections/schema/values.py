@@ -48,11 +48,11 @@ def value_to_json(value: Any) -> Any:
     )
 
 
-def value_from_json(found: Any) -> Any:
+def value_from_json(content: Any) -> Any:
     """Return the value that :func:`value_to_json` has written."""
-    if not isinstance(found, dict):
-        return found
-    ((tag, text),) = found.items()
+    if not isinstance(content, dict):
+        return content
+    ((tag, text),) = content.items()
     return _READERS[tag](text)
 
 
@@ -77,15 +77,15 @@ def index_to_json(index: Any) -> dict[str, Any]:
     return {"dtype": str(index.dtype), "values": [value_to_json(value) for value in index.tolist()]}
 
 
-def index_from_json(found: dict[str, Any]) -> Any:
+def index_from_json(content: dict[str, Any]) -> Any:
     """Return the index that :func:`index_to_json` has written."""
     import pandas as pd
 
-    dtype = found["dtype"]
+    dtype = content["dtype"]
     if dtype == "interval":
-        left, right = index_from_json(found["left"]), index_from_json(found["right"])
-        return pd.IntervalIndex.from_arrays(left, right, closed=found["closed"])
+        left, right = index_from_json(content["left"]), index_from_json(content["right"])
+        return pd.IntervalIndex.from_arrays(left, right, closed=content["closed"])
     if dtype.startswith(("datetime64", "timedelta64")):
-        index = pd.Index(np.array(found["values"], np.int64).view(dtype))
-        return index if "zone" not in found else index.tz_localize("UTC").tz_convert(found["zone"])
-    return pd.Index([value_from_json(value) for value in found["values"]], dtype=dtype)
+        index = pd.Index(np.array(content["values"], np.int64).view(dtype))
+        return index if "zone" not in content else index.tz_localize("UTC").tz_convert(content["zone"])
+    return pd.Index([value_from_json(value) for value in content["values"]], dtype=dtype)

@@ -36,8 +36,8 @@ def metrics_passed(model: Any) -> dict[str, Any]:
 
     Replaces ``CompileMetrics._user_metrics``. Without it names of scores are known after the first step only.
     """
-    made = compile_metrics(model)
-    return {} if made is None else {"metrics": made._user_metrics, "weighted_metrics": made._user_weighted_metrics}
+    own = compile_metrics(model)
+    return {} if own is None else {"metrics": own._user_metrics, "weighted_metrics": own._user_weighted_metrics}
 
 
 def inner_metrics(metric: Any) -> list[Any]:

@@ -24,8 +24,8 @@ def inner_layers(layer: Any) -> list[Any]:
 
     Replaces ``Layer._layers``. Without it models that are made again have their weights in another order.
     """
-    held: list[Any] = layer._layers
-    return held
+    layers: list[Any] = layer._layers
+    return layers
 
 
 def own_trainable(layer: Any) -> list[Any]:
@@ -33,8 +33,8 @@ def own_trainable(layer: Any) -> list[Any]:
 
     Replaces ``Layer._trainable_variables``; the public list has those of inner layers, too, and none once it is frozen.
     """
-    held: list[Any] = layer._trainable_variables
-    return held
+    variables: list[Any] = layer._trainable_variables
+    return variables
 
 
 def own_non_trainable(layer: Any) -> list[Any]:
@@ -42,8 +42,8 @@ def own_non_trainable(layer: Any) -> list[Any]:
 
     Replaces ``Layer._non_trainable_variables``; the public list has frozen weights, too, which are no statistics.
     """
-    held: list[Any] = layer._non_trainable_variables
-    return held
+    variables: list[Any] = layer._non_trainable_variables
+    return variables
 
 
 def own_variables_by_kind(layer: Any) -> list[list[Any]]:
@@ -59,8 +59,8 @@ def metric_variables(metric: Any) -> list[Any]:
 
     Replaces ``Metric._variables``. Without it a custom metric takes inner metrics' counts for its own.
     """
-    held: list[Any] = metric._variables
-    return held
+    variables: list[Any] = metric._variables
+    return variables
 
 
 def is_itself_trainable(layer: Any) -> bool:

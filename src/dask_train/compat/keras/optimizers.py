@@ -29,8 +29,8 @@ def trained_variables(optimizer: Any) -> list[Any]:
 
     Replaces ``_trainable_variables``. Without it gradients can't be distinguished by their place.
     """
-    held: list[Any] = optimizer._trainable_variables
-    return held
+    variables: list[Any] = optimizer._trainable_variables
+    return variables
 
 
 def apply_nothing(optimizer: Any) -> None:

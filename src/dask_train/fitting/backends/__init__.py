@@ -13,8 +13,8 @@ BACKENDS = ("tensorflow", "torch", "jax")
 def backend_of(name: str) -> Backend:
     """Return the backend of that name, one of :data:`BACKENDS`; imports its framework."""
     module = import_module(f"{__name__}.{name}")
-    made: Backend = module.make()
-    return made
+    backend: Backend = module.make()
+    return backend
 
 
 __all__ = ["BACKENDS", "Backend", "Derived", "Slices", "StepError", "backend_of"]

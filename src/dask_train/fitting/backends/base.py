@@ -317,12 +317,6 @@ class Backend(Protocol):
     def draws(self, step: Callable[[Any], Any]) -> bool:
         """Return whether a step that :meth:`compiled` has returned shows that it draws random numbers."""
 
-    def num_rows(self, column: Any) -> int:
-        """Return rows of a column of a batch."""
-
-    def rows(self, column: Any, num_rows: int) -> Any:
-        """Return the first rows of a column."""
-
     def traced(self, function: Callable[[list[Any]], Any], columns: Sequence[Column]) -> None:
         """Let a function see columns of any number of rows by shape and dtype; nothing is computed.
 

@@ -166,8 +166,8 @@ class JaxBackend:
         scales = hasattr(optimizer, "inner_optimizer")
 
         @jax.jit
-        def apply(held: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
-            pairs = list(zip(every, held, strict=True))
+        def apply(values: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
+            pairs = list(zip(every, values, strict=True))
             if scales and grads:
                 return _applied_scaled(optimizer, pairs, dict(zip(map(id, places), grads, strict=True)))
             with keras.StatelessScope(pairs) as scope:
@@ -278,14 +278,6 @@ class JaxBackend:
         """Return False: never asked."""
         return False
 
-    def num_rows(self, column: Any) -> int:
-        """Return rows of an array."""
-        return int(column.shape[0])
-
-    def rows(self, column: Any, num_rows: int) -> Any:
-        """Take a slice of rows."""
-        return column[:num_rows]
-
     def traced(self, function: Callable[[list[Any]], Any], columns: Sequence[Column]) -> None:
         """Keras' own inference of shapes; the function is called twice, with different numbers of rows."""
 
@@ -333,12 +325,12 @@ def _applied_scaled(optimizer: Any, pairs: Sequence[tuple[Any, Any]], gradients_
     """
     values = {id(variable): value for variable, value in pairs}
     trained = trained_variables(optimizer)
-    now, held = optimizer.stateless_apply(
+    now, optimizer_values = optimizer.stateless_apply(
         [values[id(variable)] for variable in optimizer.variables],
         [gradients_by_id.get(id(variable)) for variable in trained],
         [values.get(id(variable), variable.value) for variable in trained],
     )
-    values |= zip(map(id, [*trained, *optimizer.variables]), [*now, *held], strict=True)
+    values |= zip(map(id, [*trained, *optimizer.variables]), [*now, *optimizer_values], strict=True)
     return [values[id(variable)] for variable, _ in pairs]
 
 

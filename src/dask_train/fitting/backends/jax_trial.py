@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
 def check_step(
     tried: Callable[[Any, Any], Found],
-    given: tuple[Any, ...],
+    arguments: tuple[Any, ...],
     batch: Any,
     gathers: TriedGathers,
     *,
@@ -56,7 +56,7 @@ def check_step(
     ----------
     tried
         The step: takes what variables hold, those of metrics last, and a batch.
-    given, batch
+    arguments, batch
         Those of the first step.
     gathers
         What plays the other workers.
@@ -75,14 +75,14 @@ def check_step(
     """
     whole, parts, shares = _cut(batch)
     passes = _Passes(tried, gathers, whole)
-    of_whole = passes.of_whole(given)
-    of_parts = passes.of_parts(given, parts, shares)
+    of_whole = passes.of_whole(arguments)
+    of_parts = passes.of_parts(arguments, parts, shares)
     if not _are_means(of_whole, of_parts, shares, model):
         raise StepError(_no_mean(model))
     room_of_logs = roundings(model)[1]
     if not looks_at_logs:
         return frozenset()
-    later = passes.of_last((*given[:-1], list(of_parts[0].metrics)))
+    later = passes.of_last((*arguments[:-1], list(of_parts[0].metrics)))
     every = [of_whole, *of_parts, later]
     own = [name for name in of_whole.logs if not all(_says(trial, name) for trial in every)]
     for name in own:
@@ -98,7 +98,7 @@ def check_step(
 
 
 def is_mean_of_other_rows(
-    tried: Callable[[Any, Any], Found], given: tuple[Any, ...], batch: Any, gathers: TriedGathers, model: Any
+    tried: Callable[[Any, Any], Found], arguments: tuple[Any, ...], batch: Any, gathers: TriedGathers, model: Any
 ) -> bool:
     """Return whether a step that :func:`check_step` takes is one of a mean also where rows differ more.
 
@@ -109,8 +109,8 @@ def is_mean_of_other_rows(
     gathers.forget()
     passes = _Passes(tried, gathers, whole)
     try:
-        of_whole = passes.of_whole(given)
-        of_parts = passes.of_parts(given, parts, shares)
+        of_whole = passes.of_whole(arguments)
+        of_parts = passes.of_parts(arguments, parts, shares)
     except Exception:  # values that do not go together
         return True
     is_finite = all(np.isfinite(np.asarray(one, np.float64)).all() for one in of_whole.gradients)

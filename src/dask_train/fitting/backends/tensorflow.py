@@ -308,14 +308,6 @@ class TensorFlowBackend:
         """Return whether there are operations of random numbers in its graph, or in functions that it calls."""
         return isinstance(step, _Traced) and draws(step.graph)
 
-    def num_rows(self, column: Any) -> int:
-        """Return rows of a tensor."""
-        return int(column.shape[0])
-
-    def rows(self, column: Any, num_rows: int) -> Any:
-        """Take a slice of rows."""
-        return column[:num_rows]
-
     def traced(self, function: Callable[[list[Any]], Any], columns: Sequence[Column]) -> None:
         """Make a graph of the function, as :meth:`compiled` makes that of a step, and drop it."""
         signature = [tf.TensorSpec((None, *column.row_shape), _dtype(column)) for column in columns]

@@ -46,7 +46,7 @@ def may_be_kept(tensor: Any) -> bool:
     for operation in tensor.consumers():
         if operation.type in ("Identity", "IdentityN"):
             pairs = zip(operation.inputs, operation.outputs, strict=True)
-            if any(may_be_kept(output) for taken, output in pairs if taken is tensor):
+            if any(may_be_kept(output) for input_tensor, output in pairs if input_tensor is tensor):
                 return True
         elif operation.type not in _COMPUTES:
             return True

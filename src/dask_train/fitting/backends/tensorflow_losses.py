@@ -253,11 +253,11 @@ def _is_sum(part: Any, rows: int) -> bool:
         return bool(part.shape.rank) and part.shape[0] == rows
     if _is_settled(part):
         return False
-    taken = _rows_taken(part)
-    if taken == {_ALL}:
+    owners = _rows_taken(part)
+    if owners == {_ALL}:
         return False
     is_sum = part.shape[0] is None if part.shape.rank else degree(part) == 1
-    if _ALL in taken and not (part.shape.rank == 0 and part.op.type == "Mean" and degree(part) == 0):
+    if _ALL in owners and not (part.shape.rank == 0 and part.op.type == "Mean" and degree(part) == 0):
         raise StepError(
             "A loss puts rows of this worker beside rows of dt.keras.global_batch, and is no mean over its rows, so it "
             "can't be seen what it is of the global batch. Gather all that it takes, targets and weights too, and "

@@ -47,13 +47,13 @@ def moments_of_all(forward: Summed, backward: Summed, is_aside: Callable[[], boo
             return own(self, inputs, mask)
         axes = reduction_axes(self)
         counts = tf.cast(tf.broadcast_to(mask[..., None], tf.shape(inputs)), inputs.dtype)
-        kept = tf.cast(counts, tf.bool)
+        is_counted = tf.cast(counts, tf.bool)
         values, count = total(
-            *(tf.reduce_sum(one, axis=axes, keepdims=True) for one in (tf.where(kept, inputs, 0), counts))
+            *(tf.reduce_sum(one, axis=axes, keepdims=True) for one in (tf.where(is_counted, inputs, 0), counts))
         )
         divisor = count + keras.backend.epsilon()
         mean = values / divisor
-        (squares,) = total(tf.reduce_sum(tf.square(tf.where(kept, inputs - mean, 0)), axis=axes, keepdims=True))
+        (squares,) = total(tf.reduce_sum(tf.square(tf.where(is_counted, inputs - mean, 0)), axis=axes, keepdims=True))
         return tf.squeeze(mean), tf.squeeze(squares / divisor)
 
     with moments_by(moments, with_mask):

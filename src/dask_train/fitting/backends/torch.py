@@ -244,14 +244,6 @@ class TorchBackend:
         """Return False: the states of generators tell."""
         return False
 
-    def num_rows(self, column: Any) -> int:
-        """Return rows of a tensor."""
-        return int(column.shape[0])
-
-    def rows(self, column: Any, num_rows: int) -> Any:
-        """Take a slice of rows."""
-        return column[:num_rows]
-
     def traced(self, function: Callable[[list[Any]], Any], columns: Sequence[Column]) -> None:
         """Keras' own inference of shapes: tensors of the meta device, or of ones where an operation has none there."""
 

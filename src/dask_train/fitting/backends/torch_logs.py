@@ -42,15 +42,15 @@ class Followed(torch.Tensor):
         """Call one of torch's functions, and follow what it makes where it takes no other tensors."""
         arguments = (args, kwargs or {})
         plain = _mapped(lambda one: one.plain if isinstance(one, Followed) else one, arguments)
-        made = func(*plain[0], **plain[1])
-        if not isinstance(made, torch.Tensor) or _takes_others(arguments):
-            return made
+        output = func(*plain[0], **plain[1])
+        if not isinstance(output, torch.Tensor) or _takes_others(arguments):
+            return output
 
         def again(value_of: Callable[[Any], Any]) -> Any:
             inner_args, inner_kwargs = _mapped(value_of, arguments)
             return func(*inner_args, **inner_kwargs)
 
-        return cls.of(made, again)
+        return cls.of(output, again)
 
 
 @contextmanager

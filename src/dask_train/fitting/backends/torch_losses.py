@@ -163,8 +163,8 @@ def _name(node: Any) -> str:
 
 def _shape(node: Any) -> tuple[int, ...] | None:
     """Return the shape of what an operation has made; None if it has made several."""
-    made = shapes_made(node)
-    return made[0] if len(made) == 1 else None
+    shapes = shapes_made(node)
+    return shapes[0] if len(shapes) == 1 else None
 
 
 def _operand(node: Any) -> float | None:

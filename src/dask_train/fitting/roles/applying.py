@@ -1,4 +1,7 @@
-"""The moment at which optimizers apply gradients, for every optimizer of a process, wherever it is kept."""
+"""The moment at which optimizers apply gradients, for every optimizer of a process, wherever it is kept.
+
+It can be put behind all else of a step: what is a worker's own is known before the last sum then.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 import keras
 
 from dask_train.compat.keras.optimizers import step_count, trained_variables
+from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import is_aside, is_rehearsed, note_gradients
 from dask_train.keras_models.custom_objects import STANDS_IN_FOR
 
@@ -106,18 +110,18 @@ def _applying_statelessly(
             return trainable_variables, optimizer_variables
         if getattr(within, "apply", False) or is_aside():
             return original(self, optimizer_variables, grads, trainable_variables)
-        variables, held = list(trained_variables(self)), list(self.variables)
+        variables, optimizer_state = list(trained_variables(self)), list(self.variables)
         new_values: list[Any] = []
 
         def go_on(grads: Sequence[Any]) -> None:
             new_values.append(original(self, optimizer_variables, list(grads), trainable_variables))
 
-        values = zip([*variables, *held], [*trainable_variables, *optimizer_variables], strict=True)
+        values = zip([*variables, *optimizer_state], [*trainable_variables, *optimizer_variables], strict=True)
         with keras.StatelessScope(list(values)) as scope:
             _outermost(within, instead, self, list(grads), variables, go_on)
         if new_values:
             return new_values[0]
-        now = [[scope.get_current_value(variable) for variable in some] for some in (variables, held)]
+        now = [[scope.get_current_value(variable) for variable in some] for some in (variables, optimizer_state)]
         return now[0], now[1]
 
     return stateless_apply
@@ -162,3 +166,54 @@ def _methods() -> Iterator[tuple[type, str]]:
             seen.append(cls)
             waiting.extend(cls.__subclasses__())
             yield from ((cls, name) for name in _WRAPPERS if name in vars(cls))
+
+
+class ApplyLast:
+    """Lets steps apply gradients when all else in them is done, and reports the moment before.
+
+    At that moment a worker's moving averages, random numbers and metrics are what they will be after the step, and no
+    worker has passed the last sum of the step. So a worker that passes it knows that all others have noted what is
+    their own.
+
+    Parameters
+    ----------
+    backend
+        Of the model.
+    own
+        Returns the variables that are this worker's own.
+    known
+        Called in each step, at that moment.
+    """
+
+    def __init__(self, backend: Backend, own: Callable[[], Sequence[Any]], known: Callable[[], None]) -> None:
+        self._backend, self._own, self._known = backend, own, known
+        self._waiting: list[Callable[[], Any]] | None = None
+
+    def step(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a ``train_step`` of Keras' own that applies gradients last."""
+
+        def taken(batch: Any) -> Any:
+            self._waiting = []
+            try:
+                logs = train_step(batch)
+            finally:
+                waiting, self._waiting = self._waiting, None
+            if len(waiting) > 1:
+                raise ValueError(
+                    "Gradients are applied several times in a step, and with recovery='in_place' they are once. Leave "
+                    "recovery= out."
+                )
+            for apply in waiting:
+                known = self._backend.at_this_point(self._known, self._own())
+                with self._backend.after(known):
+                    apply()
+            return logs
+
+        return taken
+
+    def put_off(self, apply: Callable[[], Any]) -> Any:
+        """Apply gradients when the rest of the current step is done; at once outside steps."""
+        if self._waiting is None:
+            return apply()
+        self._waiting.append(apply)
+        return None

@@ -16,7 +16,7 @@ from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.applying import at_every_apply
 from dask_train.fitting.roles.aside import is_aside
 from dask_train.fitting.roles.by_row import loss_of_rows_together
-from dask_train.fitting.roles.metrics import Metrics, Told
+from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.pushing import Pushing
 from dask_train.fitting.roles.rehearsal import has_own_steps
 from dask_train.fitting.roles.server_agreement import ServerAgreement
@@ -81,7 +81,7 @@ class AsynchronousWorker(Worker):
         self.loop = self.moment.loop = ServerLoop(
             task, session, self.moment, self.model, self.data.schema, self.servers
         )
-        self._last: Told | None = None  # the last step's
+        self._last: StepLogs | None = None  # the last step's
 
     def begin(self, callbacks: Any) -> None:
         """Go on where this worker was, if it takes another's place, or all with a checkpoint."""
@@ -107,7 +107,7 @@ class AsynchronousWorker(Worker):
     def _begin_step(self) -> None:
         self.pushing.begin_step(self.position.steps + 1, looks=self.loop.begins_last)
 
-    def stepped(self, told: Told, *, ends: bool) -> Any:
+    def stepped(self, step_logs: StepLogs, *, ends: bool) -> Any:
         """Report what the step has counted, and take the weights of the moment."""
         epoch, has_rows = self.position.epoch, self.share.weight > 0
         self.loop.count_step()
@@ -123,11 +123,11 @@ class AsynchronousWorker(Worker):
         self._take(weights if not has_all else None, answer, ends=ends)
         self._begin_step()
         self.metrics.set(None)
-        self._last = told
+        self._last = step_logs
         if not self.leads or not (last or (ends and self._flags.gather)) or answer["counted"] is None:
-            return told.values
+            return step_logs.values
         self.metrics.set(answer["counted"])
-        logs = {**told.values, **self.metrics.renewed(told)}
+        logs = {**step_logs.values, **self.metrics.renewed(step_logs)}
         if not last:
             self.metrics.set(None)
         return logs
@@ -148,9 +148,9 @@ class AsynchronousWorker(Worker):
             self.servers.everything()
         self.moment.ending = []
 
-    def validated(self, told: Told, *, ends: bool, last: bool) -> Any:  # noqa: ARG002 - it counts for itself
+    def validated(self, step_logs: StepLogs, *, ends: bool, last: bool) -> Any:  # noqa: ARG002 - it counts for itself
         """See :meth:`Worker.validated`."""
-        return told.values
+        return step_logs.values
 
     def validation(self) -> Any:
         """Return the first worker's, on all of the data; None if a scorer does it, and in the others."""
@@ -205,14 +205,14 @@ class AsynchronousWorker(Worker):
         outcome = self.loop.outcome(dict)
         if outcome is None:
             return None
-        held = self.loop.held
-        self._count_all_rows(outcome, held["counted"])
-        return self.handed_over(replace(outcome, steps=sum(held["steps"].values())))
+        counts = self.loop.held
+        self._count_all_rows(outcome, counts["counted"])
+        return self.handed_over(replace(outcome, steps=sum(counts["steps"].values())))
 
     def _count_all_rows(self, outcome: Outcome, counted: dict[int, list[np.ndarray]]) -> None:
         """Let the history have the metrics of all rows of each epoch, as the servers have counted them."""
         history = outcome.history
-        step_logs = self._last or Told({name: None for name in history if not name.startswith("val_")})
+        step_logs = self._last or StepLogs({name: None for name in history if not name.startswith("val_")})
         for place, epoch in enumerate(outcome.epoch):
             if epoch in counted:
                 self.metrics.set(counted[epoch])

@@ -149,8 +149,8 @@ def _collect_names(config: Any, names: dict[str, str]) -> None:
 def _comparable(value: Any, names: dict[str, str], custom: dict[str, Any]) -> Any:
     """Return a config without what may differ; see the module."""
     if isinstance(value, list):
-        kept = [item for item in value if not (isinstance(item, dict) and item.get("class_name") == "InputLayer")]
-        return [names.get(item, item) if isinstance(item, str) else _comparable(item, names, custom) for item in kept]
+        items = [item for item in value if not (isinstance(item, dict) and item.get("class_name") == "InputLayer")]
+        return [names.get(item, item) if isinstance(item, str) else _comparable(item, names, custom) for item in items]
     if isinstance(value, str):
         match = _KEY.fullmatch(value)
         return value if match is None else _plain(custom.get(value), match["name"])

@@ -13,8 +13,7 @@ import numpy as np
 from dask_train.collectives import ProcessGroup
 from dask_train.compat.keras.optimizers import step_count
 from dask_train.fitting.backends import Backend, Slices
-from dask_train.fitting.roles.apply_last import ApplyLast
-from dask_train.fitting.roles.applying import at_every_apply
+from dask_train.fitting.roles.applying import ApplyLast, at_every_apply
 from dask_train.fitting.roles.tried_exchanges import TriedExchanges
 
 
@@ -151,8 +150,8 @@ class _Summing:
         }
         for place, pieces in sparse.items():
             dense |= {(place, number): piece.values for number, piece in enumerate(pieces) if piece.alike}
-        kept: set[Any] = set()
-        summed = self._summed(dense, kept)
+        kept_keys: set[Any] = set()
+        summed = self._summed(dense, kept_keys)
         for (place, number), tensor in summed.items():
             if number is None:
                 grads[place] = tensor
@@ -162,7 +161,7 @@ class _Summing:
             grads[place] = self._backend.sparse(pieces, grads[place])
         with self._backend.after(grads) if self._at_once else nullcontext():
             result = go_on(grads)
-        kept.update(key for key, tensor in summed.items() if self._backend.may_be_kept(tensor))
+        kept_keys.update(key for key, tensor in summed.items() if self._backend.may_be_kept(tensor))
         return result
 
     def _completed(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -212,16 +211,16 @@ class _Summing:
             self._channels[key] = self._replicas.channel(shapes, dtype, rounds=rounds)
         return self._channels[key]
 
-    def _summed(self, tensors: dict[Any, Any], kept: set[Any]) -> dict[Any, Any]:
-        """Sum each over all workers; copies of those that are ``kept``, which is known when it is run."""
+    def _summed(self, tensors: dict[Any, Any], kept_keys: set[Any]) -> dict[Any, Any]:
+        """Sum each over all workers; copies of those of ``kept_keys``, which are known when it is run."""
         sums_by_key: dict[Any, Any] = {}
         for dtype, keys in _by_dtype(tensors).items():
-            function = partial(self._sum, dtype, keys, kept)
+            function = partial(self._sum, dtype, keys, kept_keys)
             sums = self._backend.on_host(function, [tensors[key] for key in keys])
             sums_by_key.update(zip(keys, sums, strict=True))
         return sums_by_key
 
-    def _sum(self, dtype: str, keys: list[Any], kept: set[Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
+    def _sum(self, dtype: str, keys: list[Any], kept_keys: set[Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
         if self._share.trial is not None:
             self._share.trial.gradients(arrays, self._share.weight)
             return [np.zeros_like(array) for array in arrays]
@@ -236,7 +235,7 @@ class _Summing:
         total = self._replicas.sum(channel, arrays, self._share.weight)
         if not exact:
             return [array.astype(dtype) for array in total]
-        return [array.copy() if again or key in kept else array for key, array in zip(keys, total, strict=True)]
+        return [array.copy() if again or key in kept_keys else array for key, array in zip(keys, total, strict=True)]
 
     def _slices(self, key: Any, piece: Slices, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Return a worker's slices as one process would have them for all rows."""

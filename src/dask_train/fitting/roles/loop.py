@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import sys
 from dataclasses import replace
 from typing import Any
 
+import keras
+
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles.better import mode_of
 from dask_train.fitting.roles.configuration import check_same, configuration_of
 from dask_train.fitting.roles.validated_beside import ValidationBeside
 from dask_train.fitting.roles.weights import value_of
@@ -114,12 +116,12 @@ class KerasLoop(TrainingLoop):
 
     def validate_again(self) -> None:
         """Let the weights of a checkpoint be validated whose scorer has ended with the run; it may be the best one."""
-        kept, self._kept_unscored = self._kept_unscored, None
-        if kept is None or self.beside is None:
+        checkpoint, self._kept_unscored = self._kept_unscored, None
+        if checkpoint is None or self.beside is None:
             return
-        if self.beside.epoch_ends(kept.epochs[-1]) and self._checkpointer.judges_later:
+        if self.beside.epoch_ends(checkpoint.epochs[-1]) and self._checkpointer.judges_later:
             self._checkpointer.scored(self._model, {})
-            self._checkpointer.keep(kept)
+            self._checkpointer.keep(checkpoint)
 
     def take_model(self) -> dict[str, Any]:
         """Return the model, without what callbacks hold."""
@@ -132,41 +134,41 @@ class KerasLoop(TrainingLoop):
         validated, self._validated = self._validated, None
         return validated is None or validated == self._fingerprint()
 
-    def _check_begun(self, kept: FitCheckpoint) -> None:
-        if kept.run == self._task.run:  # in an attempt, the model that was sent is the same
-            self._configuration = kept.configuration
+    def _check_begun(self, checkpoint: FitCheckpoint) -> None:
+        if checkpoint.run == self._task.run:  # in an attempt, the model that was sent is the same
+            self._configuration = checkpoint.configuration
             return
-        then, now = kept.configuration, self._configuration
+        then, now = checkpoint.configuration, self._configuration
         if "keras" not in then:
             raise CheckpointError(
                 "The checkpoint is of no Keras model.",
                 change="Pass the model of then, or checkpoint= another folder to begin anew.",
             )
-        rates = self._in_parts(kept).shared[MODEL]["rates"]
+        rates = self._in_parts(checkpoint).shared[MODEL]["rates"]
         check_same(then, now, rates_then=rates, new_rate=self._new_rate)
         if self._new_rate:
             self.new_rates = now["learning_rate"]
         else:
             self._configuration = {**now, "learning_rate": then["learning_rate"]}
 
-    def _in_parts(self, kept: FitCheckpoint) -> FitCheckpoint:
+    def _in_parts(self, checkpoint: FitCheckpoint) -> FitCheckpoint:
         """Return a checkpoint in parts, as versions before format 3 have not written it."""
-        if not kept.arrays:
-            return kept
+        if not checkpoint.arrays:
+            return checkpoint
         shared = {
-            MODEL: {"parts": [kept.shared, kept.arrays], "rates": kept.rates},
-            CALLBACKS: [list(held) for held in kept.callbacks],
+            MODEL: {"parts": [checkpoint.shared, checkpoint.arrays], "rates": checkpoint.rates},
+            CALLBACKS: [list(state) for state in checkpoint.callbacks],
         }
-        own = [{OWN: values, METRICS: [] if rank else kept.metrics} for rank, values in enumerate(kept.own)]
-        return replace(kept, shared=shared, own=own, arrays=[], callbacks=[], metrics=[], rates=[])
+        own = [{OWN: values, METRICS: [] if rank else checkpoint.metrics} for rank, values in enumerate(checkpoint.own)]
+        return replace(checkpoint, shared=shared, own=own, arrays=[], callbacks=[], metrics=[], rates=[])
 
-    def _take_over(self, kept: FitCheckpoint) -> None:
+    def _take_over(self, checkpoint: FitCheckpoint) -> None:
         if self.beside is not None:
-            if kept.epochs and not kept.batch:
-                known = {name: list(values) for name, values in kept.history.items()}
-                self._kept_unscored = replace(kept, history=known, epochs=list(kept.epochs))
-            self.beside.take_known(kept.history, kept.epochs)
-        super()._take_over(kept)
+            if checkpoint.epochs and not checkpoint.batch:
+                known = {name: list(values) for name, values in checkpoint.history.items()}
+                self._kept_unscored = replace(checkpoint, history=known, epochs=list(checkpoint.epochs))
+            self.beside.take_known(checkpoint.history, checkpoint.epochs)
+        super()._take_over(checkpoint)
 
     def _note(self, epoch: int, scores: dict[str, Any]) -> None:
         """Leave the history alone: Keras' callback has noted these."""
@@ -174,3 +176,25 @@ class KerasLoop(TrainingLoop):
     def _told_history(self) -> dict[str, list[Any]]:
         history = super()._told_history()
         return history if self.beside is None else {**history, **self.beside.found(self._epochs_told)}
+
+
+def mode_of(model: Any, name: str) -> str:
+    """Return whether less ("min") or more ("max") of a score is better, as Keras' own callbacks have it.
+
+    Raises
+    ------
+    ValueError
+        Keras can't tell.
+    """
+    judge = keras.callbacks.EarlyStopping(name, patience=sys.maxsize)
+    judge.set_model(model)
+    judge.on_train_begin()
+    try:
+        for epoch in range(2):
+            judge.on_epoch_end(epoch, {name: float(epoch)})
+    except ValueError as error:
+        raise ValueError(
+            f"The best checkpoint is to be known by {name!r}, and Keras can't tell whether less or more of it is "
+            "better. Pass mode='min' or mode='max' to dt.Checkpoint."
+        ) from error
+    return "max" if judge.best_epoch else "min"

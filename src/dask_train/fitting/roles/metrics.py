@@ -19,7 +19,7 @@ from dask_train.fitting.roles.weights import value_of
 from dask_train.keras_models import state
 
 
-class Told(NamedTuple):
+class StepLogs(NamedTuple):
     """What a step has returned.
 
     Attributes
@@ -34,7 +34,7 @@ class Told(NamedTuple):
     derived: Derived = Derived()
 
     @classmethod
-    def of(cls, logs: Any, derived: Derived) -> Told:
+    def of(cls, logs: Any, derived: Derived) -> StepLogs:
         """Make logs of what a ``train_step`` has returned, which may be no logs."""
         return cls(flat(logs), derived)
 
@@ -82,14 +82,14 @@ class Metrics:
         self._see_variables()
         return self._variables
 
-    def renewed(self, told: Told) -> dict[str, Any]:
+    def renewed(self, step_logs: StepLogs) -> dict[str, Any]:
         """Return the logs of a step that depend on what metrics have counted, from what these hold now.
 
         Where it is not known what logs depend on, they are metrics' results that have a metric's name.
         """
-        derived = told.derived
+        derived = step_logs.derived
         logs = dict(zip(derived.names, derived.again(), strict=True))
-        unknown = told.values.keys() - logs.keys() - derived.raw
+        unknown = step_logs.values.keys() - logs.keys() - derived.raw
         results = self.results() if unknown else {}
         return {**logs, **{name: results[name] for name in unknown if name in results}}
 
@@ -142,17 +142,17 @@ class MetricSums(Metrics):
         self._channels: dict[Any, Any] = {}
         self._carried: list[np.ndarray] = []
 
-    def gather(self, told: Told) -> dict[str, Any]:
+    def gather(self, step_logs: StepLogs) -> dict[str, Any]:
         """Add up, after a step; the logs of that step over all workers, as the first worker has them.
 
         What does not depend on what metrics have counted is counted with this worker's share of the rows.
         """
         self.give_to_first()
-        renewed = self.renewed(told)
-        others = sorted(told.values.keys() - renewed.keys())
-        logs = {**told.values, **renewed}
+        renewed = self.renewed(step_logs)
+        others = sorted(step_logs.values.keys() - renewed.keys())
+        logs = {**step_logs.values, **renewed}
         if others:
-            mine = [np.asarray(state.as_array(told.values[name]), np.float64) for name in others]
+            mine = [np.asarray(state.as_array(step_logs.values[name]), np.float64) for name in others]
             means = self._replicas.sum(self._channel(tuple(others), mine), mine, self._share.weight)
             logs.update((name, np.array(mean)[()]) for name, mean in zip(others, means, strict=True))
         return logs

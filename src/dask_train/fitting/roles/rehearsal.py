@@ -44,13 +44,13 @@ def kept(model: Any, metrics: Metrics, more: Iterable[Any] = ()) -> Iterator[Cal
     more
         Variables that the model does not hold.
     """
-    held = [*model.variables, *state.optimizer_variables(model), *unknown_variables(model)]
-    held += [*torch_buffers(model), *torch_random(), *more]
-    before = [value_of(variable) for variable in held]
+    variables = [*model.variables, *state.optimizer_variables(model), *unknown_variables(model)]
+    variables += [*torch_buffers(model), *torch_random(), *more]
+    before = [value_of(variable) for variable in variables]
     counts = Counts(model)
 
     def set_back() -> None:
-        assign(held, before)
+        assign(variables, before)
         counts.set_back()
 
     counted = metrics.state()

@@ -33,7 +33,9 @@ def send_callbacks(callbacks: Sequence[Any], variables: Variables | None = None)
         # In one pickle, so that what callbacks share they share there, too.
         return bytes(cloudpickle.dumps((parts, [] if variables is None else variables.sent)))
     except Exception as error:
-        name = next((cls.__name__ for cls, held in parts if not _can_travel((cls, held))), parts[0][0].__name__)
+        name = next(
+            (cls.__name__ for cls, attributes in parts if not _can_travel((cls, attributes))), parts[0][0].__name__
+        )
         raise TypeError(
             f"Callback {name} can't be sent to the first worker, where callbacks run: {type(error).__name__}: {error}. "
             "It holds a lock, a file or a connection; open that in on_train_begin instead."
@@ -54,9 +56,9 @@ def open_callbacks(sent: bytes) -> tuple[list[Any], Variables]:
         return [], Variables()
     callbacks = []
     parts, variables = pickle.loads(sent)  # noqa: S301 - sent by the client, as all Dask tasks are
-    for cls, held in parts:
+    for cls, attributes in parts:
         callback = cls.__new__(cls)
-        callback.__dict__.update({"params": None, "_model": None, **held})
+        callback.__dict__.update({"params": None, "_model": None, **attributes})
         callbacks.append(callback)
     return callbacks, Variables.opened(variables, callbacks)
 
@@ -79,7 +81,7 @@ def held_by(callbacks: Sequence[Any], variables: Variables) -> list[CallbackStat
 
 
 def matched(
-    callbacks: Sequence[Any], kept: Sequence[CallbackState], variables: Variables
+    callbacks: Sequence[Any], saved: Sequence[CallbackState], variables: Variables
 ) -> tuple[list[bytes], list[str]]:
     """Return for each callback what one of the same class held, the first for the first; and which could not be kept.
 
@@ -90,21 +92,21 @@ def matched(
     CheckpointError
         What one held can't be read here.
     """
-    waiting, states, lost = list(kept), [], []
-    of_variables = next((each.state for each in kept if each.name == _VARIABLES), b"")
+    waiting, states, lost = list(saved), [], []
+    of_variables = next((each.state for each in saved if each.name == _VARIABLES), b"")
     for callback in callbacks:
         name = type(callback).__qualname__
-        held = next((each for each in waiting if each.name == name), None)
-        if held is None:
+        own = next((each for each in waiting if each.name == name), None)
+        if own is None:
             states.append(b"")
             continue
-        waiting.remove(held)
-        states.append(held.state)
-        if not held.state:
+        waiting.remove(own)
+        states.append(own.state)
+        if not own.state:
             lost.append(name)
             continue
         try:
-            variables.reader(_opened(of_variables))(held.state)
+            variables.reader(_opened(of_variables))(own.state)
         except Exception as error:
             raise CheckpointError(
                 f"What callback {name} held can't be read from the checkpoint: {type(error).__name__}: {error}.",
@@ -126,10 +128,10 @@ def take_states(
     """
     if not states:
         return []
-    *held, of_variables = states
+    *of_callbacks, of_variables = states
     known = _opened(of_variables)
     read = variables.reader(known)
-    for callback, state in zip(callbacks, held, strict=False):
+    for callback, state in zip(callbacks, of_callbacks, strict=False):
         if state:
             callback.__dict__.update(read(state))
     return variables.take(known, keep_changed=keep_changed)
@@ -145,5 +147,7 @@ def _held(callback: Any) -> dict[str, Any]:
 
 def _state(callback: Any) -> dict[str, Any]:
     """Return what a callback holds, except for functions by value: a checkpoint must not bring back code of then."""
-    held = _held(callback).items()
-    return {name: value for name, value in held if not (isinstance(value, FunctionType) and module_of(value) is None)}
+    attributes = _held(callback).items()
+    return {
+        name: value for name, value in attributes if not (isinstance(value, FunctionType) and module_of(value) is None)
+    }

@@ -106,13 +106,13 @@ class ServerLoop(KerasLoop):
         if self.held:
             self._servers.give(others_of(self._model))
 
-    def _take_held(self, held: dict[str, Any]) -> None:
-        progress = [{rank: (steps, calls) for rank, (steps, calls) in each.items()} for each in held["progress"]]
-        self.held = {**held, "progress": progress}
+    def _take_held(self, state: dict[str, Any]) -> None:
+        progress = [{rank: (steps, calls) for rank, (steps, calls) in each.items()} for each in state["progress"]]
+        self.held = {**state, "progress": progress}
 
-    def _take_over(self, kept: FitCheckpoint) -> None:
+    def _take_over(self, checkpoint: FitCheckpoint) -> None:
         """See :meth:`KerasLoop._take_over`; servers keep it for a worker that takes the first one's place meanwhile."""
-        begun = self._place_of(Position(kept.epoch, kept.batch)) - kept.steps
+        begun = self._place_of(Position(checkpoint.epoch, checkpoint.batch)) - checkpoint.steps
         if begun != self._place_of(Position(self._task.initial_epoch)):
             first, _ = self._epochs.place(begun)
             raise CheckpointError(
@@ -120,8 +120,8 @@ class ServerLoop(KerasLoop):
                 "each worker resumes after as many steps as it has taken since then.",
                 change=f"Pass initial_epoch={first}, or checkpoint= another folder to begin anew.",
             )
-        super()._take_over(kept)
-        self._remember({name: kept.shared[name] for name in self._state.course.names["shared"]})
+        super()._take_over(checkpoint)
+        self._remember({name: checkpoint.shared[name] for name in self._state.course.names["shared"]})
 
     def _remember(self, course: dict[str, Any]) -> None:
         """Let a server keep what would be lost with the first worker."""
@@ -138,13 +138,13 @@ class ServerLoop(KerasLoop):
             self.hold_everything()
             super()._save()
 
-    def _in_parts(self, kept: FitCheckpoint) -> FitCheckpoint:
-        checkpoint = super()._in_parts(kept)
-        if SERVERS in checkpoint.shared:
-            return checkpoint
-        servers = {"steps": kept.steps_by_rank, "progress": kept.progress, "counted": kept.counted}
+    def _in_parts(self, checkpoint: FitCheckpoint) -> FitCheckpoint:
+        in_parts = super()._in_parts(checkpoint)
+        if SERVERS in in_parts.shared:
+            return in_parts
+        servers = {"steps": checkpoint.steps_by_rank, "progress": checkpoint.progress, "counted": checkpoint.counted}
         return replace(
-            checkpoint, shared={**checkpoint.shared, SERVERS: servers}, steps_by_rank={}, progress=[], counted={}
+            in_parts, shared={**in_parts.shared, SERVERS: servers}, steps_by_rank={}, progress=[], counted={}
         )
 
     def _after(self, steps: int) -> Position:

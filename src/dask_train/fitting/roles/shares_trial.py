@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,13 @@ import keras
 import numpy as np
 
 from dask_train.compat.keras.draws import draws_replaced
+from dask_train.compat.keras.layers import flatten_layers
 from dask_train.fitting.backends import Backend, StepError
 from dask_train.fitting.backends.base import OTHER_ROWS
 from dask_train.fitting.backends.rounding import roundings
+from dask_train.fitting.roles.by_row import is_of_keras
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics
-from dask_train.fitting.roles.put_aside import put_aside
 from dask_train.fitting.roles.rehearsal import has_own_losses, kept
 from dask_train.fitting.roles.tried_exchanges import TriedExchanges
 from dask_train.fitting.roles.weights import value_of
@@ -31,13 +32,15 @@ from dask_train.keras_models.torch_state import torch_random
 
 Step = Callable[[Any], Any]
 
+_RATES = ("dropout", "recurrent_dropout")
+
 
 def compare_shares(
     model: Any,
     metrics: Metrics,
     backend: Backend,
     share: RowFraction,
-    made: tuple[Step, Callable[[], Step]],
+    compiled: tuple[Step, Callable[[], Step]],
     batch: Any,
 ) -> str | None:
     """Check that parts of a batch are as good as the whole; nothing is trained, and all is as it was before.
@@ -46,7 +49,7 @@ def compare_shares(
     ----------
     share
         Of this worker in that batch, in whose place parts of it come.
-    made
+    compiled
         The step as workers take it, and what makes it anew.
     batch
         Real rows of this worker.
@@ -66,7 +69,7 @@ def compare_shares(
         return "its first share of a batch has a single row"
     few = _part(batch, slice(0, rows))
     out_of_sight = [variable for optimizer in share.optimizers.values() for variable in optimizer.variables]
-    step, make = made
+    step, make = compiled
     with kept(model, metrics, out_of_sight) as set_back, _python_draws_kept(), _share_kept(share):
         trial = _Trial(model, backend, share, set_back, few, rows)
         try:
@@ -228,3 +231,41 @@ def _share_kept(share: RowFraction) -> Iterator[None]:
     finally:
         share.trial = None
         share.set(*rows)
+
+
+@contextmanager
+def put_aside(model: Any) -> Iterator[bool]:
+    """Let layers that draw random numbers, or normalise a batch, do as they do outside training, while it lasts.
+
+    A mean over rows is one with these or without, and that is unknown if masks differ each time, or statistics
+    are of a part. Subclasses of ``BatchNormalization`` count, too; custom layers that draw do not.
+
+    Yields
+    ------
+    bool
+        Whether there are any. Then steps are to be compiled anew.
+    """
+    with ExitStack() as undone:
+        for layer in (layers := [layer for layer in flatten_layers(model) if _is_aside(layer)]):
+            for name in _RATES:  # recurrent layers draw masks for their cells
+                if vars(layer).get(name):
+                    undone.callback(vars(layer).__setitem__, name, vars(layer)[name])
+                    vars(layer)[name] = 0.0
+            vars(layer)["call"] = _outside_training(layer.call)
+            undone.callback(vars(layer).pop, "call")
+        yield bool(layers)
+
+
+def _is_aside(layer: Any) -> bool:
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return True
+    draws = any(isinstance(one, keras.random.SeedGenerator) for one in vars(layer).values())
+    # Drawing may be what a custom layer is for, such as a sample of a distribution: it is left as it is.
+    return draws and is_of_keras(type(layer))
+
+
+def _outside_training(call: Callable[..., Any]) -> Callable[..., Any]:
+    def outside_training(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **{**kwargs, "training": False})
+
+    return outside_training

@@ -38,7 +38,7 @@ class Awaiting(Protocol):
     def awaits(self, epochs: Collection[int]) -> None:
         """Expect scores of no other epochs than these."""
 
-    def came(self, epoch: int, found: dict[str, float]) -> None:
+    def came(self, epoch: int, scores: dict[str, float]) -> None:
         """Take the awaited scores of an epoch."""
 
 
@@ -51,8 +51,8 @@ class Spool(Answering):
         Where to listen.
     credentials
         What the scorer has to have.
-    told
-        Told which scores may come, and what comes.
+    awaiting
+        Hears which scores may come, and what comes.
 
     Attributes
     ----------
@@ -60,10 +60,10 @@ class Spool(Answering):
         What was found, by epoch and name.
     """
 
-    def __init__(self, address: str, credentials: Credentials, told: Awaiting) -> None:
+    def __init__(self, address: str, credentials: Credentials, awaiting: Awaiting) -> None:
         super().__init__()
         self.scores: Scores = {}
-        self._told = told
+        self._awaiting = awaiting
         self._begun: int | None = None  # the epoch that the scorer was given last
         self._open: set[int] = set()  # epochs whose scores may come
         self._latest: tuple[int, dict[str, Any], list[Any]] | None = None  # that has not been validated
@@ -75,9 +75,9 @@ class Spool(Answering):
     def put(self, epoch: int, model: Any) -> None:
         """Let the scorer validate the weights of this moment, next; a snapshot, as for a checkpoint."""
         header, arrays = model_to_parts(model, optimizers=False, checksums=False)
-        kept = {name: value for name, value in header.items() if name not in MAKING}
+        state_header = {name: value for name, value in header.items() if name not in MAKING}
         with self._changed:
-            self._latest = (epoch, kept, arrays)
+            self._latest = (epoch, state_header, arrays)
             self._await({epoch} | (self._open & {self._begun}))
             self._changed.notify_all()
 
@@ -124,14 +124,14 @@ class Spool(Answering):
         with self._changed:
             self._num_moves += 1
 
-    def _on_scored(self, _: Channel, *, epoch: int, found: dict[str, float]) -> None:
+    def _on_scored(self, _: Channel, *, epoch: int, scores: dict[str, float]) -> None:
         """Take what the scorer has found."""
         with self._changed:
             self._num_moves += 1
             if epoch not in self._open:  # another scorer has been given later ones meanwhile
                 return
-            self.scores[epoch] = found
-            self._told.came(epoch, found)
+            self.scores[epoch] = scores
+            self._awaiting.came(epoch, scores)
             self._await(self._open - {epoch})
             if self._latest is not None and self._latest[0] == epoch:
                 self._latest = None
@@ -140,7 +140,7 @@ class Spool(Answering):
     def _await(self, epochs: set[int]) -> None:
         if epochs != self._open:
             self._open = epochs
-            self._told.awaits(epochs)
+            self._awaiting.awaits(epochs)
 
 
 class SpooledWeights:
@@ -171,9 +171,9 @@ class SpooledWeights:
         """Report that a step was taken."""
         self._ask("moved")
 
-    def scored(self, found: dict[str, float]) -> None:
+    def scored(self, scores: dict[str, float]) -> None:
         """Report the scores."""
-        self._ask("scored", epoch=self._epoch, found=found)
+        self._ask("scored", epoch=self._epoch, scores=scores)
 
     def close(self) -> None:
         """Hang up."""

@@ -72,10 +72,10 @@ class Variable:
             return self.content
         if _is_container(self.holder):
             return copy.copy(self.holder)
-        made = object.__new__(type(self.holder))
+        holder = object.__new__(type(self.holder))
         same = {id(value) for value in before if not (_is_plain(value) or _is_container(value))}
-        vars(made).update({name: value for name, value in vars(self.holder).items() if id(value) not in same})
-        return made
+        vars(holder).update({name: value for name, value in vars(self.holder).items() if id(value) not in same})
+        return holder
 
     def take(self, copied: Any) -> None:
         """Hold what another one held."""
@@ -120,9 +120,9 @@ class Variables:
         return cls.opened(_Search().of(callbacks))
 
     @classmethod
-    def opened(cls, found: list[Variable], callbacks: Any = ()) -> Variables:
+    def opened(cls, sent: list[Variable], callbacks: Any = ()) -> Variables:
         """Collect variables that came with callbacks in one pickle, and those of modules that callbacks use here."""
-        variables = [*found, *_Search(of_modules=True).of(callbacks)]
+        variables = [*sent, *_Search(of_modules=True).of(callbacks)]
         return cls({each.key: each for each in variables}, {each.key: each.content for each in variables})
 
     @property
@@ -203,12 +203,12 @@ class Variables:
         list of str
             The names of those let alone.
         """
-        read, kept = self.reader(states), self.changed if keep_changed else []
+        read, changed = self.reader(states), self.changed if keep_changed else []
         mine = [key for key, state in states.items() if state and key in self.known]
         for key in mine:
-            if key not in kept:
+            if key not in changed:
                 self.known[key].take(read(states[key]))
-        return [name_of(key) for key in mine if key in kept]
+        return [name_of(key) for key in mine if key in changed]
 
 
 def name_of(key: str) -> str:

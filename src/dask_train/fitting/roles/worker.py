@@ -16,7 +16,7 @@ from dask_train.fitting.roles.callbacks import Follower, Leader
 from dask_train.fitting.roles.configuration import rates_of, set_rates
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.loop import CALLBACKS, KerasLoop
-from dask_train.fitting.roles.metrics import Metrics, Told
+from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.models import build, built_already
 from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of, take_states
 from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
@@ -103,11 +103,11 @@ class Worker(ABC):
         """Settle weights, and with which batch to begin."""
 
     @abstractmethod
-    def stepped(self, told: Told, *, ends: bool) -> Any:
+    def stepped(self, step_logs: StepLogs, *, ends: bool) -> Any:
         """Note a step of training, with which a call of Keras' ``ends`` or not; return what callbacks see."""
 
     @abstractmethod
-    def validated(self, told: Told, *, ends: bool, last: bool) -> Any:
+    def validated(self, step_logs: StepLogs, *, ends: bool, last: bool) -> Any:
         """Do as :meth:`stepped`, of validation; ``last`` of all its steps."""
 
     @abstractmethod
@@ -227,7 +227,7 @@ class Worker(ABC):
         validation = Validation(self.task, self.validation_data(), self.epochs.steps_per_execution)
         self._warnings.append(validation.warning)
 
-        def after(step_logs: Told, *, ends: bool) -> Any:
+        def after(step_logs: StepLogs, *, ends: bool) -> Any:
             return self.validated(step_logs, ends=ends, last=validation.took())
 
         self.model.test_function = self.function_of(validation.feed, self.model.test_step, after)
@@ -250,11 +250,11 @@ class Worker(ABC):
     def _model_state(self) -> dict[str, Any]:
         with self.session._link.spent.on(CHECKPOINTS):  # files are made in the background, checksums with them
             header, arrays = model_to_parts(self.model, checksums=False)
-        kept = {name: value for name, value in header.items() if name not in MAKING}
-        return {"parts": [kept, arrays], "rates": rates_of(self.model)}
+        state_header = {name: value for name, value in header.items() if name not in MAKING}
+        return {"parts": [state_header, arrays], "rates": rates_of(self.model)}
 
-    def _restore_model(self, kept: dict[str, Any]) -> None:
-        restore_parts(self.model, *kept["parts"])
+    def _restore_model(self, state: dict[str, Any]) -> None:
+        restore_parts(self.model, *state["parts"])
         seeds_of_rank(self.model, self.session.rank)
         rates, self.loop.new_rates = self.loop.new_rates, None
         if rates is not None:
@@ -265,16 +265,16 @@ class Worker(ABC):
         num_times = 0 if self._aside is None else self._aside.num_times
         if self._held is None or self._held[0] != num_times:
             states = held_by(self.callbacks, self.variables)
-            self._held = num_times, [list(held) for held in states]
-            if unknown := [held.name for held in states if not held.state]:
+            self._held = num_times, [list(state) for state in states]
+            if unknown := [state.name for state in states if not state.state]:
                 self.loop.mirror_no_more(f"what callback {unknown[0]} holds can't be pickled.")
         return self._held[1]
 
-    def _restore_callbacks(self, kept: list[list[Any]]) -> None:
+    def _restore_callbacks(self, saved: list[list[Any]]) -> None:
         """Let callbacks hold what others held, once training begins; a notice names those that begin anew."""
         if not self.leads:
             return
-        states, lost = matched(self.callbacks, [CallbackState(*held) for held in kept], self.variables)
+        states, lost = matched(self.callbacks, [CallbackState(*state) for state in saved], self.variables)
         if lost and self.loop.takes_place:
             self.loop.start_all_again(f"worker 0 was lost, whose callback {lost[0]} can't be pickled")
         for name in lost:

@@ -6,12 +6,18 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
+import torch
+
 from dask_train.arguments import takes
 from dask_train.checkpoint.best import AUTO, mode_by_name
 from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local
 from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.driver.result import Result
+from dask_train.fitting.finite import warn_of_evaluation
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
+from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import of_run, of_trial
 from dask_train.fitting.spec import InPlace
@@ -19,18 +25,18 @@ from dask_train.fitting.stop_checks import names_logged
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.prepared import PreparedModule
-from dask_train.fitting.torch_module.result import evaluated, module_trained
 from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.share_checks import check_number, check_shared, check_size
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
 from dask_train.fitting.torch_module.values import opened, set_state
 from dask_train.fitting.wire import check_dtypes
-from dask_train.frameworks.torch.fitting import TorchFitFramework
+from dask_train.frameworks.torch.adapter import TorchFitFramework
 from dask_train.frameworks.torch.modules import unpickle_parts
 from dask_train.inputs.data import check_some_rows
 from dask_train.inputs.making import input_data
 from dask_train.report.progress import progress_of
 from dask_train.report.rows_progress import RowsDisplay
+from dask_train.trainers.common.outcome import Outcome
 from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
@@ -87,9 +93,9 @@ class Modules(ModelKind):
     def check_best(self, call: FitCall) -> None:
         """Check that it is known which way the best score goes, too."""
         super().check_best(call)
-        kept = call.run.checkpoint
-        if kept is not None and kept.best is not None and mode_by_name(kept.best, kept.mode) == AUTO:
-            checkpoints.mode_of(checks.check_module(call.model), kept.best)
+        policy = call.run.checkpoint
+        if policy is not None and policy.best is not None and mode_by_name(policy.best, policy.mode) == AUTO:
+            checkpoints.mode_of(checks.check_module(call.model), policy.best)
 
     def prepared(self, call: FitCall, rows: FitRows) -> PreparedModule:
         """Check that rows go through the module, its loss and its metrics."""
@@ -160,7 +166,7 @@ MODULES = Modules()
 
 
 @takes(ModuleEvaluation)
-def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str, float]:
+def evaluate_module(model: Any, x: Any, y: Any = None, **arguments: Any) -> dict[str, float]:
     """Evaluate a torch module on all rows of a Dask collection, as one process does in the same batches.
 
     Parameters
@@ -169,7 +175,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
         In evaluation mode; it keeps the mode that it is in.
     x, y
         As :class:`Modules` has them.
-    **given
+    **arguments
         Fields of :class:`ModuleEvaluation`.
 
     Returns
@@ -184,7 +190,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
         As :func:`dask_train.train`.
     """
-    settings = ModuleEvaluation.of(given)
+    settings = ModuleEvaluation.of(arguments)
     module, loss = checks.check_module(model), settings.loss
     metrics = checks.named_metrics(settings.metrics)
     like = Conformer(schema_for(model, settings.schema), learns=False)
@@ -221,3 +227,34 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
         finish=evaluated,
     )
     return results
+
+
+def module_trained(
+    result: Result, model: Any, module: torch.nn.Module, optimizer: Any, schema: FrameSchema | None
+) -> FitResult:
+    """Return the result of a run; the ``module``, and an ``optimizer`` that was passed, hold what was trained.
+
+    Where the run was ended before its first worker could tell, they stay as they are, and the history is empty.
+    """
+    outcome: Outcome | None = result.results["worker"][0]
+    if outcome is not None and outcome.header:  # else it is the very module that was trained
+        state = opened(outcome.header["training"], copies=False)
+        set_state(module, state["module"])
+        if isinstance(optimizer, torch.optim.Optimizer):
+            optimizer.load_state_dict(state["optimizer"])
+    return loop_result(result, outcome, model, schema)
+
+
+def evaluated(result: Result) -> dict[str, float]:
+    """Return loss and metrics by name; warn where the loss is NaN.
+
+    Raises
+    ------
+    ValueError
+        The run was ended before they were known.
+    """
+    metrics: dict[str, float] | None = result.results["worker"][0]
+    if metrics is None:
+        raise ValueError(f"The evaluation was ended before it was through: {result.stop_reason}.")
+    warn_of_evaluation(metrics)
+    return metrics

@@ -100,13 +100,13 @@ def check_optimizer(optimizer: Any, module: torch.nn.Module) -> Any:
     """
     if not any(one.requires_grad for one in module.parameters()):
         raise ValueError(f"Module {type(module).__name__} has no parameters that can be trained.")
-    made = optimizer
+    instance = optimizer
     if not isinstance(optimizer, torch.optim.Optimizer):
         if not callable(optimizer):
             raise TypeError(f"optimizer is a {type(optimizer).__name__}; {_OPTIMIZERS}")
-        made = optimizer(list(module.parameters()))
-        if not isinstance(made, torch.optim.Optimizer):
-            raise TypeError(f"optimizer made a {type(made).__name__} of the parameters; {_OPTIMIZERS}")
+        instance = optimizer(list(module.parameters()))
+        if not isinstance(instance, torch.optim.Optimizer):
+            raise TypeError(f"optimizer made a {type(instance).__name__} of the parameters; {_OPTIMIZERS}")
     elif hooks := [name for name in vars(optimizer) if name.endswith("_hooks") and vars(optimizer)[name]]:
         raise ValueError(
             f"optimizer has hooks ({', '.join(hooks)}), which don't travel with it. Pass a function that makes it of "
@@ -121,21 +121,21 @@ def check_optimizer(optimizer: Any, module: torch.nn.Module) -> Any:
             "gradient of one worker's rows alone. Use a step hook of the optimizer, in the function that makes it: it "
             "is called when gradients have been summed."
         )
-    if isinstance(made, torch.optim.LBFGS):
+    if isinstance(instance, torch.optim.LBFGS):
         raise ValueError("optimizer is LBFGS, which takes several steps on a batch. Pass one that takes one.")
-    if required := [own for own, one in inspect.signature(made.step).parameters.items() if _is_required(one)]:
+    if required := [own for own, one in inspect.signature(instance.step).parameters.items() if _is_required(one)]:
         raise ValueError(
-            f"optimizer is a {type(made).__name__}, whose step() can't do without {', '.join(required)}. Pass one "
+            f"optimizer is a {type(instance).__name__}, whose step() can't do without {', '.join(required)}. Pass one "
             "whose step() goes by the gradients alone."
         )
     known = set(map(id, module.parameters()))
-    if not all(id(one) in known for group in made.param_groups for one in group["params"]):
+    if not all(id(one) in known for group in instance.param_groups for one in group["params"]):
         raise ValueError(
             "optimizer has parameters that are none of the module's. Pass a factory, such as torch.optim.Adam, or an "
             "optimizer of this very module's parameters."
         )
-    check_sparse_optimizer(made, module)
-    return made
+    check_sparse_optimizer(instance, module)
+    return instance
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
@@ -161,20 +161,20 @@ def check_scheduler(scheduler: Any, interval: Any, optimizer: Any) -> Any:
         return None
     # It sets learning rates as soon as it is made, and the optimizer may be the user's.
     try:
-        made = scheduler(copy.deepcopy(optimizer)) if callable(scheduler) else None
+        instance = scheduler(copy.deepcopy(optimizer)) if callable(scheduler) else None
     except TypeError as error:  # such as of a class that needs more than the optimizer
         raise TypeError(
             f"scheduler can't be called with the optimizer alone: {error}. Pass its other arguments with functools."
             "partial(torch.optim.lr_scheduler.StepLR, step_size=5), for instance."
         ) from error
-    if not hasattr(made, "step") or not hasattr(made, "state_dict"):
+    if not hasattr(instance, "step") or not hasattr(instance, "state_dict"):
         raise TypeError(
             f"scheduler is a {type(scheduler).__name__}; pass what makes a torch scheduler of an optimizer, such as "
             "functools.partial(torch.optim.lr_scheduler.StepLR, step_size=5)."
         )
-    if isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau) and interval == STEP:
+    if isinstance(instance, torch.optim.lr_scheduler.ReduceLROnPlateau) and interval == STEP:
         raise ValueError("ReduceLROnPlateau looks at the loss of an epoch. Leave scheduler_interval='step' out.")
-    return made
+    return instance
 
 
 def named_metrics(metrics: Any) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class GlobalBatch:
 class SharesBatch(GlobalBatch):
     """As :class:`GlobalBatch`, of workers with several shares: to the same bits for any number of workers."""
 
-    def joined(self, made: Sequence[Structure]) -> Structure:
+    def joined(self, structures: Sequence[Structure]) -> Structure:
         """Return the outputs of several shares as those of one, without gradients.
 
         Raises
@@ -107,14 +107,16 @@ class SharesBatch(GlobalBatch):
         ValueError
             They are of several kinds, or shapes of rows.
         """
-        first, *others = ([one.detach() for one in each.tensors] for each in made)
+        first, *others = ([one.detach() for one in each.tensors] for each in structures)
         for other in others:
             if _kinds_of(other) != _kinds_of(first):
                 raise ValueError(
                     f"The module makes {_listed(_kinds_of(first))} of one share of a batch, and "
                     f"{_listed(_kinds_of(other))} of another. Make the same of any rows, or leave virtual_workers= out."
                 )
-        return Structure(made[0].filled([torch.cat(several) for several in zip(first, *others, strict=True)]), None)
+        return Structure(
+            structures[0].filled([torch.cat(several) for several in zip(first, *others, strict=True)]), None
+        )
 
     def of(self, tensors: Sequence[torch.Tensor], rows: int) -> Whole:
         """Return as :class:`GlobalBatch` does, in new memory of torch: products may depend on where numbers lie."""

@@ -68,18 +68,18 @@ class LocalSteps:
 
         Where outputs are asked for, of each step with those of all workers, of different weights; else of all steps.
         """
-        taken, self._taken = self._taken, []
+        waiting, self._taken = self._taken, []
         if not self._tells_outputs:
-            mine = np.array([[sum(done.loss * done.rows for done in taken), sum(done.rows for done in taken)]])
+            mine = np.array([[sum(done.loss * done.rows for done in waiting), sum(done.rows for done in waiting)]])
             yield self._mean(mine)
             return
-        for done in taken:
-            made = Structure(done.outputs, done.rows)
+        for done in waiting:
+            structure = Structure(done.outputs, done.rows)
             targets = [one for one in leaves(done.y) if isinstance(one, torch.Tensor)]
-            tensors = self._whole.of([*made.tensors, *targets], done.rows).tensors
-            count = len(made.tensors)
+            tensors = self._whole.of([*structure.tensors, *targets], done.rows).tensors
+            count = len(structure.tensors)
             mean = self._mean(np.array([[done.loss * done.rows, done.rows]]))
-            yield mean._replace(outputs=made.filled(tensors[:count]), y=refilled(done.y, tensors[count:]))
+            yield mean._replace(outputs=structure.filled(tensors[:count]), y=refilled(done.y, tensors[count:]))
 
     def _mean(self, mine: np.ndarray) -> Done:
         (everyones,) = self._replicas.gather("losses of steps taken alone", [mine])

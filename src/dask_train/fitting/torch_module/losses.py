@@ -20,7 +20,7 @@ class BatchLoss:
 
     Parameters
     ----------
-    given
+    loss
         The user's function or module.
     weighted
         Whether rows have weights: then the loss has to give a value for each row.
@@ -31,13 +31,13 @@ class BatchLoss:
         It can't, or has weights of its own.
     """
 
-    def __init__(self, given: Any, *, weighted: bool) -> None:
-        self._given = given
+    def __init__(self, loss: Any, *, weighted: bool) -> None:
+        self._loss = loss
         self._by_row: Callable[[Any, Any], Any] | None = None
         self._reduction = NONE
         if weighted:
-            self._by_row, self._reduction = _weighable(given)
-            self._ignored = word_of(given, "ignore_index")
+            self._by_row, self._reduction = _weighable(loss)
+            self._ignored = word_of(loss, "ignore_index")
 
     def __call__(self, outputs: Any, y: Any, weight: Any) -> torch.Tensor:
         """Return the loss of a batch, a tensor of one number.
@@ -50,7 +50,7 @@ class BatchLoss:
             The weights of the batch add up to nothing.
         """
         if self._by_row is None:
-            value = self._given(outputs) if y is None else self._given(outputs, y)
+            value = self._loss(outputs) if y is None else self._loss(outputs, y)
             if not isinstance(value, torch.Tensor) or value.numel() != 1:
                 raise ValueError(f"The loss gave {_told(value)} of a batch; it has to be one number. {_REDUCE}")
             return value.reshape(())
@@ -109,13 +109,13 @@ def check_weight(total: float) -> None:
 _REDUCE = "Use a torch.nn loss with reduction='mean' or 'sum', or reduce in the function."
 
 
-def by_row_of(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
+def by_row_of(loss: Any) -> tuple[Callable[[Any, Any], Any], str]:
     """Return a loss that gives a value for each element, and how the given one reduces these."""
-    if isinstance(given, torch.nn.Module):
-        function = copy.copy(given)
+    if isinstance(loss, torch.nn.Module):
+        function = copy.copy(loss)
         function.reduction = NONE
-        return function, str(given.reduction)
-    return partial(given, reduction=NONE), str(keywords_of(given).get("reduction"))
+        return function, str(loss.reduction)
+    return partial(loss, reduction=NONE), str(keywords_of(loss).get("reduction"))
 
 
 def _weighable(loss: Any) -> tuple[Callable[[Any, Any], Any], str]:
@@ -133,25 +133,25 @@ def _weighable(loss: Any) -> tuple[Callable[[Any, Any], Any], str]:
     return by_row_of(loss)
 
 
-def word_of(given: Any, name: str) -> Any:
+def word_of(loss: Any, name: str) -> Any:
     """Return what a loss was made with, or a function is called with; None if it tells nothing of the kind."""
-    return getattr(given, name, None) if isinstance(given, torch.nn.Module) else keywords_of(given).get(name)
+    return getattr(loss, name, None) if isinstance(loss, torch.nn.Module) else keywords_of(loss).get(name)
 
 
-def keywords_of(given: Any) -> dict[str, Any]:
+def keywords_of(loss: Any) -> dict[str, Any]:
     """Return what a function is called with besides outputs and targets, as far as it tells."""
     try:
-        parameters = inspect.signature(given).parameters.values()
+        parameters = inspect.signature(loss).parameters.values()
     except (TypeError, ValueError):
         return {}
     return {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
 
 
-def name_of(given: Any) -> str:
+def name_of(loss: Any) -> str:
     """Return what a loss or a metric is called."""
-    while isinstance(given, partial):
-        given = given.func
-    return str(getattr(given, "__name__", type(given).__name__))
+    while isinstance(loss, partial):
+        loss = loss.func
+    return str(getattr(loss, "__name__", type(loss).__name__))
 
 
 def _told(value: Any) -> str:

@@ -53,26 +53,26 @@ class ModuleMetrics:
 
     Parameters
     ----------
-    given
+    metrics
         As the user named them. Those of torchmetrics have ``update``, ``compute`` and ``reset``.
     device
         Where outputs are.
     """
 
-    def __init__(self, given: Mapping[str, Any], device: Any = "cpu") -> None:
+    def __init__(self, metrics: Mapping[str, Any], device: Any = "cpu") -> None:
         self._loss = Mean(None)
-        self._own = {name: one for name, one in given.items() if counts_by_itself(one)}
+        self._own = {name: one for name, one in metrics.items() if counts_by_itself(one)}
         self._of_torchmetrics: Mapping[str, Any] = self._own  # or those of a checkpoint, until the epoch ends
-        self._means = {name: Mean(one) for name, one in given.items() if not counts_by_itself(one)}
-        self._order = list(given)
+        self._means = {name: Mean(one) for name, one in metrics.items() if not counts_by_itself(one)}
+        self._order = list(metrics)
         for one in self._of_torchmetrics.values():
             one.to(device)
         self.reset()
 
     @classmethod
-    def like(cls, given: Mapping[str, Any], device: Any) -> Self:
-        """Metrics that count by themselves, whatever those that were given count; functions are those given."""
-        return cls(copy.deepcopy(dict(given)), device)
+    def like(cls, metrics: Mapping[str, Any], device: Any) -> Self:
+        """Copy metrics, so that those that were passed stay as they are; functions are the same ones."""
+        return cls(copy.deepcopy(dict(metrics)), device)
 
     @property
     def look_at_rows(self) -> bool:
@@ -129,10 +129,10 @@ class ModuleMetrics:
         self._loss.take(loss)
         known = {name: one for name, one in of_torchmetrics.items() if _is_like(one, self._own.get(name))}
         self._of_torchmetrics = {**self._own, **known}
-        taken = self._means.keys() & means.keys()
-        for name in taken:
+        restored = self._means.keys() & means.keys()
+        for name in restored:
             self._means[name].take(means[name])
-        return [name for name in self._order if name not in known and name not in taken]
+        return [name for name in self._order if name not in known and name not in restored]
 
 
 def counts_by_itself(metric: Any) -> bool:

@@ -46,12 +46,12 @@ class PreparedModule:
         checks.check_rows(module, loss, metrics, rows.data, "The data")
         if rows.validation is not None:
             checks.check_rows(module, loss, metrics, rows.validation, "The validation data", trains=False)
-        made = checks.check_optimizer(settings.optimizer, module)
+        optimizer = checks.check_optimizer(settings.optimizer, module)
         training = ModuleTraining(
             module=module, loss=loss, optimizer=settings.optimizer, scheduler=settings.scheduler, metrics=metrics
         )
-        scheduler = checks.check_scheduler(settings.scheduler, settings.scheduler_interval, made)
-        return cls(training=training, optimizer=made, scheduler=scheduler)
+        scheduler = checks.check_scheduler(settings.scheduler, settings.scheduler_interval, optimizer)
+        return cls(training=training, optimizer=optimizer, scheduler=scheduler)
 
     def task(
         self, model: Any, settings: ModuleSettings, rows: FitRows | TrialRows, of_run: Mapping[str, Any]

@@ -58,9 +58,9 @@ class RandomStreams(NamedTuple):
         return [self.of_torch.numpy().copy(), [key, pos], [version, np.array(numbers, np.uint32), gauss]]
 
     @classmethod
-    def of_told(cls, told: list[Any]) -> Self:
+    def of_told(cls, values: list[Any]) -> Self:
         """Return what :meth:`told` has told of."""
-        of_torch, (key, pos), (version, numbers, gauss) = told
+        of_torch, (key, pos), (version, numbers, gauss) = values
         of_numpy = np.random.MT19937(0)
         of_numpy.state = {"bit_generator": "MT19937", "state": {"key": np.array(key), "pos": pos}}
         return cls(torch.from_numpy(np.array(of_torch)), of_numpy, (version, tuple(numbers.tolist()), gauss))

@@ -61,19 +61,19 @@ class RowSums:
 
     Parameters
     ----------
-    given
+    loss
         Of torch's own.
     """
 
-    def __init__(self, given: Any) -> None:
-        self._words = _words_of(given)
-        self._of_classes = _function_of(given) in _OF_CLASSES.values()
-        self._by_row, self._reduction = by_row_of(given)
+    def __init__(self, loss: Any) -> None:
+        self._words = _words_of(loss)
+        self._of_classes = _function_of(loss) in _OF_CLASSES.values()
+        self._by_row, self._reduction = by_row_of(loss)
 
     @classmethod
-    def of(cls, given: Any, *, weighted: bool) -> RowSums | None:
+    def of(cls, loss: Any, *, weighted: bool) -> RowSums | None:
         """Return a loss as sums over rows; None if it is not known to be that, with ``weighted`` rows or at all."""
-        function, words = _function_of(given), _words_of(given)
+        function, words = _function_of(loss), _words_of(loss)
         if function not in _FUNCTIONS.values() or not words.keys() <= _WORDS:
             return None
         reductions = ("mean", "sum") if function is not functional.kl_div else ("mean", "sum", BATCH_MEAN)
@@ -81,7 +81,7 @@ class RowSums:
             return None
         if function not in _OF_WEIGHTS and words.get("weight") is not None:  # a mean over what they weigh
             return None
-        return cls(given)
+        return cls(loss)
 
     def takes(self, outputs: Any, y: Any) -> bool:
         """Return whether it looks at each row by itself, of outputs and targets of such shapes, whatever their rows."""

@@ -102,15 +102,15 @@ def check_keeps_nothing(module: torch.nn.Module, call: Callable[[], Any]) -> Non
     ValueError
         It does: a call changes what the same call has left.
     """
-    kept = RandomStreams.taken().copied()
+    streams = RandomStreams.taken().copied()
     snapshots: list[dict[str, Any]] = []
     with torch.no_grad(), left_as_it_was(module):
         for _ in range(3):  # the first call may make what later ones use
-            kept.copied().set()
+            streams.copied().set()
             with values_kept(Named.buffers(module)):  # of which attributes may be made, as by spectral normalisation
                 call()
             snapshots.append(_attributes(module))
-    kept.set()
+    streams.set()
     _, before, after = snapshots
     for name, value in after.items():
         if value != before.get(name):

@@ -64,9 +64,9 @@ class ShareSteps(ModuleSteps):
         """Take a step of training; as of :class:`ModuleSteps`."""
         parts = self._cut(batch)
         self._gradients.begin()
-        made = self._of_shares(parts, some_row, training=True)
-        if (by_rows := self._by_rows(made[0], parts[0])) is not None:
-            losses, done = self._added_up(by_rows, made, parts)
+        structures = self._of_shares(parts, some_row, training=True)
+        if (by_rows := self._by_rows(structures[0], parts[0])) is not None:
+            losses, done = self._added_up(by_rows, structures, parts)
             for share, part, loss in zip(self._shares.mine, parts, losses, strict=True):
                 if part.rows:
                     with self._shares.passing(share):
@@ -77,12 +77,12 @@ class ShareSteps(ModuleSteps):
         else:
             self._shares.draw(ALL)
             with torch.enable_grad():
-                whole, done, inputs, own = self._together(self._whole.joined(made), batch)
+                whole, done, inputs, own = self._together(self._whole.joined(structures), batch)
                 check_derived(whole)
                 derived = torch.autograd.grad(whole, [*inputs.values(), *self._trained], allow_unused=True)
             common_gradients = derived[len(inputs) :]
             ours = {place: one[own] for place, one in zip(inputs, derived, strict=False) if one is not None}
-            self._go_back(made, parts, ours)
+            self._go_back(structures, parts, ours)
         self._shares.draw(ALL)
         known(done)
         self._gradients.sum(common_gradients)
@@ -93,11 +93,11 @@ class ShareSteps(ModuleSteps):
     def evaluate(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Done:
         """Take a step that trains nothing."""
         parts = self._cut(batch)
-        made = self._of_shares(parts, some_row, training=False)
+        structures = self._of_shares(parts, some_row, training=False)
         self._shares.draw(ALL)
-        if (by_rows := self._by_rows(made[0], parts[0])) is not None:
-            return self._added_up(by_rows, made, parts)[1]
-        return self._together(self._whole.joined(made), batch)[1]
+        if (by_rows := self._by_rows(structures[0], parts[0])) is not None:
+            return self._added_up(by_rows, structures, parts)[1]
+        return self._together(self._whole.joined(structures), batch)[1]
 
     @contextmanager
     def in_first_worker(self) -> Iterator[None]:
@@ -135,21 +135,21 @@ class ShareSteps(ModuleSteps):
 
     def _looked_at(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Try the module; how often that is done depends on the number of workers, and so it must leave no trace."""
-        kept = RandomStreams.taken().copied()
+        streams = RandomStreams.taken().copied()
         try:
             if not self._made_of:
                 x = self._repeated((batch if batch.rows else some_row()).x, 2)
                 check_keeps_nothing(self._module, lambda: called(self._module, x))
             return super()._looked_at(batch, some_row)
         finally:
-            kept.set()
+            streams.set()
 
     def _added_up(
-        self, by_rows: RowSums, made: Sequence[Structure], parts: Sequence[ModuleBatch]
+        self, by_rows: RowSums, structures: Sequence[Structure], parts: Sequence[ModuleBatch]
     ) -> tuple[list[torch.Tensor], Done]:
         """Return what each share of this worker adds to the loss of all rows; and what there is to tell."""
         row_losses, own, tensors = [], [], []
-        for each, part in zip(made, parts, strict=True):
+        for each, part in zip(structures, parts, strict=True):
             (outputs,) = each.tensors
             values, weight = by_rows.parts(outputs, part.y, part.weight)
             row_losses.append(values)
@@ -163,10 +163,12 @@ class ShareSteps(ModuleSteps):
         mean = total / weighs if weighs else math.nan
         return [(values / weighs).sum() for values in row_losses], Done(mean, None, None, rows)
 
-    def _go_back(self, made: Sequence[Structure], parts: Sequence[ModuleBatch], ours: dict[int, torch.Tensor]) -> None:
+    def _go_back(
+        self, structures: Sequence[Structure], parts: Sequence[ModuleBatch], ours: dict[int, torch.Tensor]
+    ) -> None:
         """Derive each share's outputs by the parameters, given the derivatives of the loss by all of them."""
         first = 0
-        for share, each, part in zip(self._shares.mine, made, parts, strict=True):
+        for share, each, part in zip(self._shares.mine, structures, parts, strict=True):
             rows = slice(first, first := first + part.rows)
             pairs = [
                 (tensor, ours[place][rows].clone())

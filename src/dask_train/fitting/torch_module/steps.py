@@ -149,10 +149,10 @@ class ModuleSteps:
             done = Done(loss.item(), _detached(outputs), batch.y, batch.rows)
             known(done)
             return done
-        made = self._made(batch, some_row, training=True)
+        structure = self._made(batch, some_row, training=True)
         self._sums.begin()
-        if (by_rows := self._by_rows(made, batch)) is not None:
-            loss, done = self._added(by_rows, made, batch)
+        if (by_rows := self._by_rows(structure, batch)) is not None:
+            loss, done = self._added(by_rows, structure, batch)
             if batch.rows:
                 check_derived(loss)
                 loss.backward()
@@ -161,13 +161,13 @@ class ModuleSteps:
             step()
             return done
         with torch.enable_grad():
-            loss, done, inputs, own = self._together(made, batch)
+            loss, done, inputs, own = self._together(structure, batch)
             check_derived(loss)
             gradients = torch.autograd.grad(loss, [*inputs.values(), *self._trained], allow_unused=True)
         by_outputs = dict(zip(inputs, gradients, strict=False))
         pairs = [
             (tensor, by_outputs[place][own])
-            for place, tensor in enumerate(made.tensors)
+            for place, tensor in enumerate(structure.tensors)
             if by_outputs.get(place) is not None and tensor.requires_grad and batch.rows
         ]
         if pairs:
@@ -184,25 +184,25 @@ class ModuleSteps:
             outputs = called(self._module, batch.x)
             loss = self._loss_of(batch)(outputs, batch.y, batch.weight)
             return Done(loss.item(), outputs, batch.y, batch.rows)
-        made = self._made(batch, some_row, training=False)
-        if (by_rows := self._by_rows(made, batch)) is not None:
-            return self._added(by_rows, made, batch)[1]
-        return self._together(made, batch)[1]
+        structure = self._made(batch, some_row, training=False)
+        if (by_rows := self._by_rows(structure, batch)) is not None:
+            return self._added(by_rows, structure, batch)[1]
+        return self._together(structure, batch)[1]
 
     def of_no_rows(self, some_row: Callable[[], ModuleBatch]) -> Any:
         """Return what the module makes of no rows, as a row that is there twice shows; it is left as it was."""
         with torch.no_grad(), left_as_it_was(self._module):
-            made = Structure(called(self._module, self._repeated(some_row().x, 2)), 2)
-        return made.filled([tensor[:0] for tensor in made.tensors])
+            structure = Structure(called(self._module, self._repeated(some_row().x, 2)), 2)
+        return structure.filled([tensor[:0] for tensor in structure.tensors])
 
     def tried(self, batch: ModuleBatch, *, derives: bool) -> Any:
         """Return the outputs for a batch, after a trial of its loss and, if asked, of the gradients."""
         with torch.no_grad():
             outputs = called(self._module, batch.x)
-        made = Structure(outputs, None)
-        inputs = [one.detach().clone() for one in made.tensors]
+        structure = Structure(outputs, None)
+        inputs = [one.detach().clone() for one in structure.tensors]
         floats = [one.requires_grad_(derives) for one in inputs if is_derived(one)]
-        loss = self._loss_of(batch)(made.filled(inputs), batch.y, batch.weight)
+        loss = self._loss_of(batch)(structure.filled(inputs), batch.y, batch.weight)
         if derives:
             torch.autograd.grad(loss, [*floats, *self._trained], allow_unused=True)
         return outputs
@@ -211,19 +211,19 @@ class ModuleSteps:
         """While it lasts, what is computed is computed in the first worker alone, such as metrics."""
         return nullcontext()
 
-    def _by_rows(self, made: Structure, batch: ModuleBatch) -> RowSums | None:
+    def _by_rows(self, structure: Structure, batch: ModuleBatch) -> RowSums | None:
         """Return the loss where its parts of shares are enough to go by; the same on all workers."""
         weighted = batch.weight is not None
         if weighted not in self._sums_of_rows:
             self._sums_of_rows[weighted] = RowSums.of(self._loss, weighted=weighted)
         row_sums = self._sums_of_rows[weighted]
-        if row_sums is None or self._tells_outputs or not row_sums.takes(made.filled(made.tensors), batch.y):
+        if row_sums is None or self._tells_outputs or not row_sums.takes(structure.filled(structure.tensors), batch.y):
             return None
         return row_sums
 
-    def _added(self, by_rows: RowSums, made: Structure, batch: ModuleBatch) -> tuple[torch.Tensor, Done]:
+    def _added(self, by_rows: RowSums, structure: Structure, batch: ModuleBatch) -> tuple[torch.Tensor, Done]:
         """Return this worker's part of the loss of all rows; and what there is to tell."""
-        (outputs,) = made.tensors
+        (outputs,) = structure.tensors
         values, weight = by_rows.parts(outputs, batch.y, batch.weight)
         own = float(values.detach().double().sum()), weight
         rows, (total, weighs) = self._whole.sums([outputs, batch.y], batch.rows, own)
@@ -235,23 +235,23 @@ class ModuleSteps:
         return (values / weighs).sum(), Done(mean, None, None, rows)
 
     def _together(
-        self, made: Structure, batch: ModuleBatch
+        self, structure: Structure, batch: ModuleBatch
     ) -> tuple[torch.Tensor, Done, dict[int, torch.Tensor], slice]:
         """Return the loss of all rows, what there is to tell, the outputs it was made of, and this worker's rows.
 
         Of the outputs, those that the loss may be derived by, by their place.
         """
         others = [one for one in leaves((batch.y, batch.weight)) if isinstance(one, torch.Tensor)]
-        whole = self._whole.of([*made.tensors, *others], batch.rows)
-        count = len(made.tensors)
+        whole = self._whole.of([*structure.tensors, *others], batch.rows)
+        count = len(structure.tensors)
         outputs = whole.tensors[:count]
         inputs = {}
         if torch.is_grad_enabled():
             inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if is_derived(one)}
         y, weight = refilled((batch.y, batch.weight), whole.tensors[count:])
         rows = len(whole.tensors[0])
-        loss = self._loss_of(batch)(made.filled(outputs), y, weight)
-        detached = made.filled([one.detach() for one in outputs])
+        loss = self._loss_of(batch)(structure.filled(outputs), y, weight)
+        detached = structure.filled([one.detach() for one in outputs])
         return loss, Done(loss.item(), detached, y, rows), inputs, whole.own
 
     def _made(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], *, training: bool) -> Structure:
@@ -354,9 +354,9 @@ def check_rows_apart(module: torch.nn.Module, batch: ModuleBatch) -> None:
         of_rows = one.shape[:1] == (batch.rows,) and first.shape == (half, *one.shape[1:])
         if not of_rows or not one.numel() or not one.is_floating_point() or not torch.equal(one, same):
             continue
-        kept = one[:half].double()
-        largest = float(kept.nan_to_num().abs().max())
-        if not torch.allclose(first.double(), kept, rtol=1e-2, atol=1e-3 * largest, equal_nan=True):
+        expected = one[:half].double()
+        largest = float(expected.nan_to_num().abs().max())
+        if not torch.allclose(first.double(), expected, rtol=1e-2, atol=1e-3 * largest, equal_nan=True):
             raise ValueError(
                 "What the module makes of a row depends on the other rows of its batch, so it makes something else of "
                 "the workers' shares than of whole batches. Let the loss compare rows, which sees all of them, or pass "
@@ -373,8 +373,8 @@ def _with_class_numbers(y: Any) -> Any:
 
 
 def _detached(outputs: Any) -> Any:
-    made = Structure(outputs, None)
-    return made.filled([tensor.detach() for tensor in made.tensors])
+    structure = Structure(outputs, None)
+    return structure.filled([tensor.detach() for tensor in structure.tensors])
 
 
 def refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:

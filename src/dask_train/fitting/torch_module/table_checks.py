@@ -48,13 +48,13 @@ def _try(optimizer: torch.optim.Optimizer, tables: set[int]) -> None:
             stands_in.grad = torch.sparse_coo_tensor(
                 index, torch.zeros_like(first), first.shape, is_coalesced=True, check_invariants=False
             )
-        for held in optimizer.state.get(one, {}).values():
-            if isinstance(held, torch.Tensor) and held.shape == one.shape:
-                known[id(held)] = _first_row(held)
-    made = copy.deepcopy(optimizer, known)
+        for value in optimizer.state.get(one, {}).values():
+            if isinstance(value, torch.Tensor) and value.shape == one.shape:
+                known[id(value)] = _first_row(value)
+    twin = copy.deepcopy(optimizer, known)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made.step()
+        twin.step()
 
 
 def _first_row(tensor: torch.Tensor) -> torch.Tensor:

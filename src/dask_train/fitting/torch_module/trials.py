@@ -1,4 +1,4 @@
-"""A module that is only tried: afterwards it is as it was."""
+"""A module that is only tried, or trained in the user's own process, and what is left there afterwards."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from dask_train.fitting.torch_module.agreed import Named
+from dask_train.fitting.torch_module.task import ModuleTraining
 from dask_train.frameworks.torch.modules import device_of
 
 # Attributes by which some modules go, such as how often they were called, or what they have seen.
@@ -33,8 +34,8 @@ def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
         try:
             yield
         finally:
-            for part, values, containers, held in before:
-                if _held(part) == held:
+            for part, values, containers, own_objects in before:
+                if _held(part) == own_objects:
                     vars(part).update(values)
                     for name, container, content in containers:
                         vars(part)[name] = container
@@ -87,3 +88,23 @@ def random_numbers_kept(module: torch.nn.Module) -> AbstractContextManager[None]
     """While it lasts, random numbers may be drawn; afterwards those of torch continue where they were."""
     device = device_of(module)
     return torch.random.fork_rng([device] if device.type == "cuda" else [])
+
+
+@contextmanager
+def left_as_after_a_run(training: ModuleTraining) -> Iterator[None]:
+    """While it lasts, the user's own module is trained, by the user's own optimizer, if one was passed.
+
+    Afterwards these hold what was trained, and else are as a run in other processes leaves them: gradients, the modes
+    of the module's parts and torch's random numbers are those of before, and the optimizer has no part of a scheduler.
+    """
+    gradients = [(one, one.grad) for one in training.module.parameters()]
+    optimizer = vars(training.optimizer) if hasattr(training.optimizer, "param_groups") else {}
+    attributes = dict(optimizer)
+    try:
+        with random_numbers_kept(training.module), modes_kept(training.module):
+            yield
+    finally:
+        for one, gradient in gradients:
+            one.grad = gradient
+        for name in optimizer.keys() - attributes.keys():  # schedulers put a method of their own in place of `step`
+            del optimizer[name]

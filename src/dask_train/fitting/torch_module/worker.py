@@ -11,7 +11,6 @@ from dask_train.collectives import ProcessGroup
 from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
 from dask_train.fitting.torch_module.checkpoints import check_same, schedule_notice
-from dask_train.fitting.torch_module.in_place import left_as_after_a_run
 from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
 from dask_train.fitting.torch_module.opened import Opened
@@ -19,6 +18,7 @@ from dask_train.fitting.torch_module.share_steps import ShareSteps
 from dask_train.fitting.torch_module.shares import ModuleShares, computing_alike
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
+from dask_train.fitting.torch_module.trials import left_as_after_a_run
 from dask_train.fitting.torch_module.values import opened, plain
 from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
@@ -127,9 +127,9 @@ class ModuleWorker:
         self._own = Opened(task, session)
         self._module, self._metrics = self._own.module, self._own.metrics
         tell_of_wire(task.wire, session, replicas, "Gradients" if task.outer is None else "Differences of weights")
-        made = self._made_for_shares() if task.num_shares else self._made_for_rank()
-        self._buffers: ModuleBuffers | ModuleShares = made[0]
-        self._steps: ModuleSteps = made[1]
+        buffers_and_steps = self._made_for_shares() if task.num_shares else self._made_for_rank()
+        self._buffers: ModuleBuffers | ModuleShares = buffers_and_steps[0]
+        self._steps: ModuleSteps = buffers_and_steps[1]
         self._outer: OuterSteps | None = None
         self._has_moved = False  # whether weights were moved by the outer optimizer
         if task.outer is not None:

@@ -168,15 +168,15 @@ class Trees(ModelKind):
         )
 
     def _rows(self, call: FitCall, workers: int | None) -> FitRows:
-        given, settings = self.given(call), call.settings
-        made = partial(tree_data, features=settings.features, label=settings.label, workers=workers)
-        data = made("data", *given.rows, known=_schema_of(self.first(call)))
+        passed, settings = self.given(call), call.settings
+        make = partial(tree_data, features=settings.features, label=settings.label, workers=workers)
+        data = make("data", *passed.rows, known=_schema_of(self.first(call)))
         check_some_rows("The data", source := data.source("data"))
         is_tuple = settings.validation_data is not None
         argument_names = [
-            "validation_data" if is_tuple else f"eval_set[{number}]" for number in range(len(given.evals))
+            "validation_data" if is_tuple else f"eval_set[{number}]" for number in range(len(passed.evals))
         ]
-        sets, sources = _eval_sets(given, argument_names, data, made)
+        sets, sources = _eval_sets(passed, argument_names, data, make)
         return FitRows(data=data, validation=sets, inputs=RunInputs(data={"worker": source}, datasets=sources))
 
     def framework(self, *, in_place: bool = False) -> Framework:  # noqa: ARG002 - none is replaced so
@@ -225,18 +225,18 @@ def _schema_of(first: Any) -> Any:
 
 
 def _eval_sets(
-    given: GivenRows, argument_names: Sequence[str], data: InputData, made: Callable[..., InputData]
+    passed: GivenRows, argument_names: Sequence[str], data: InputData, make: Callable[..., InputData]
 ) -> tuple[list[EvalSet], dict[str, Any]]:
     """Return the rows that are scored, called ``argument_names`` in errors, and those of them not trained on."""
-    is_own = [is_same(each, given.rows) for each in given.evals]
+    is_own = [is_same(each, passed.rows) for each in passed.evals]
     sets: list[EvalSet] = []
     sources: dict[str, Any] = {}
-    for number, (x, y, others) in enumerate(given.evals):
-        name, what = given.names[number], argument_names[number]
+    for number, (x, y, others) in enumerate(passed.evals):
+        name, what = passed.names[number], argument_names[number]
         if is_own[number] and name != TRAINING:
             sets.append(EvalSet(name=name, prefix="", dataset="", columns=data.columns))
             continue
-        eval_data = made(what, x, y, others, known=data.schema)
+        eval_data = make(what, x, y, others, known=data.schema)
         check_same_features(what, eval_data.columns, data.columns)
         prefix = "" if is_own[number] else "val_" if is_own.count(False) == 1 else f"{name}_"
         sets.append(EvalSet(name=name, prefix=prefix, dataset=name, columns=eval_data.columns))

@@ -25,14 +25,14 @@ def check_plain(model: Any, library: str) -> None:
         )
 
 
-def check_best(kept: Checkpoint | None, *, validates: bool) -> None:
+def check_best(checkpoint: Checkpoint | None, *, validates: bool) -> None:
     """Refuse best checkpoints that no score tells."""
-    if kept is not None and kept.best is not None and not validates:
+    if checkpoint is not None and checkpoint.best is not None and not validates:
         raise ValueError(
-            f"The best checkpoint is to be known by {kept.best!r}, which nothing computes: pass validation_data or "
-            "eval_set."
+            f"The best checkpoint is to be known by {checkpoint.best!r}, which nothing computes: pass validation_data "
+            "or eval_set."
         )
-    check_best_of_train(kept)
+    check_best_of_train(checkpoint)
 
 
 def check_stops_early(params: Mapping[str, Any], *, validates: bool) -> None:

@@ -163,9 +163,9 @@ class LightGBMRounds:
         booster = lightgbm.Booster(params=together, train_set=rows)
         booster.best_iteration = 0
         for number, _ in enumerate(valid_sets or ()):
-            made = self._sets.evaluated(number, params)
-            if made is not None:
-                booster.add_valid(made, names[number])
+            valid_set = self._sets.evaluated(number, params)
+            if valid_set is not None:
+                booster.add_valid(valid_set, names[number])
         return booster
 
     def _go(self, params: Any, stop: int, record: Any, feval: Any) -> None:

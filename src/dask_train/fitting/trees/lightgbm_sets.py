@@ -185,14 +185,14 @@ class DataSets:
             fields["group"] = np.concatenate([part.group_sizes() for part in parts])
         if self._train is None and self.start is None and parts[0].margin is None and self._session.world_size > 1:
             self.first_score = first_score(params, fields["label"], fields.get("weight"), self._session)
-        made = lightgbm.Dataset(rows, reference=reference, **fields, **self._columns(params)).construct()
+        dataset = lightgbm.Dataset(rows, reference=reference, **fields, **self._columns(params)).construct()
         if "weight" not in fields:
-            made.set_field("weight", None)  # else zeros, where the reference has weights
-        self._begin(made, parts, column)
-        made.pandas_categorical = [list(known) for known in column.categories or () if known is not None] or None
-        return made
+            dataset.set_field("weight", None)  # else zeros, where the reference has weights
+        self._begin(dataset, parts, column)
+        dataset.pandas_categorical = [list(known) for known in column.categories or () if known is not None] or None
+        return dataset
 
-    def _begin(self, made: Any, parts: Sequence[TreeRows], column: Column) -> None:
+    def _begin(self, dataset: Any, parts: Sequence[TreeRows], column: Column) -> None:
         """Let rows begin with the scores that they were given, and those of the booster to continue."""
         scores: list[np.ndarray] = []
         if parts[0].margin is not None:
@@ -208,9 +208,9 @@ class DataSets:
                 for at in range(0, len(part), BATCH_ROWS)
             ]
             scores.append(np.concatenate(raw))
-            continue_from(made, self._predictor())
+            continue_from(dataset, self._predictor())
         if scores:
-            made.set_init_score(sum(scores[1:], scores[0]))
+            dataset.set_init_score(sum(scores[1:], scores[0]))
 
     def _predictor(self) -> Any:
         """Return the same one for all data sets, as LightGBM wants it."""

@@ -117,10 +117,10 @@ def _take_states(callbacks: Sequence[Any], trained: Sequence[Any]) -> None:
     """Let the user's callbacks hold what those of the first rank hold; a dict that was passed is filled."""
     for mine, theirs in zip(callbacks, trained, strict=False):
         for name, value in getattr(theirs, "__dict__", {}).items():
-            held = getattr(mine, name, None)
-            if isinstance(held, dict) and isinstance(value, dict):
-                held.clear()
-                held.update(value)
+            current = getattr(mine, name, None)
+            if isinstance(current, dict) and isinstance(value, dict):
+                current.clear()
+                current.update(value)
             else:
                 setattr(mine, name, value)
 

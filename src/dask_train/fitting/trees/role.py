@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from dask_train.fitting.trees.checkpoints import check_same, configuration_of
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
@@ -19,6 +20,9 @@ from dask_train.trainers.common.rounds import RoundLoop
 # How errors of the network between ranks look, which XGBoost and LightGBM raise as they do all others: the file of
 # XGBoost's that found it, and the words of LightGBM's.
 _OF_NETWORK = re.compile(r"/collective/(?!\.\.)|\bSocket \w+ error|\bConnecting to rank|\bBinding port")
+
+# How many differences a message names.
+_NAMED = 6
 
 
 @dataclass(frozen=True)
@@ -62,3 +66,40 @@ class TreesRole(LoopRole, Refusing):
         """Return whether an error is the library's, or that of a check, and not one of the network between ranks."""
         is_of_library = type(error).__name__ in ("LightGBMError", "XGBoostError")  # which need not be imported
         return (is_of_library or super().refuses(error)) and not _OF_NETWORK.search(str(error))
+
+
+def configuration_of(task: TreesTask, session: Session, *, free: Set[str]) -> dict[str, Any]:
+    """Return what a checkpoint has to have been made with, by name: parameters that are not free, and the data.
+
+    Functions have no text by which they are known again, and are left out.
+    """
+    matrix = task.columns.matrix
+    params = {name: repr(value) for name, value in task.estimator.get_params().items() if name not in free}
+    configuration = {name: value for name, value in params.items() if " at 0x" not in value}
+    configuration |= {"rows": f"{session.num_rows:,}", "features": repr(matrix.names or matrix.row_shape[0])}
+    if matrix.categories is not None:  # trees know them by their codes
+        text = repr([known if known is None else list(known) for known in matrix.categories])
+        long = f"{text[:100]}... {hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        configuration["categories"] = text if len(text) <= len(long) else long
+    return configuration
+
+
+def check_same(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Check that rounds continue with what they began with.
+
+    Raises
+    ------
+    ValueError
+        They do not; the message says what differs.
+    """
+    differing = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))
+    if differing:
+        differences = ", ".join(
+            f"{name}={then.get(name)!r} there and {now.get(name)!r} here" for name in differing[:_NAMED]
+        )
+        differences += f", and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
+        raise ValueError(
+            f"The checkpoint is of another fit: {differences}. Go on with the same estimator and data; only "
+            "n_estimators and the number of workers may differ. Or begin anew, in another folder or without "
+            "resume=True."
+        )

@@ -85,8 +85,8 @@ def tree_data(
         picked = [matrix, label, *others.values()]
         if not {*labels, *weights} & {*names_in(matrix)}:  # else it is refused below
             x, picked[0] = like.named(what, x, matrix, [*labels, *weights])
-        made = _made(what, x, Picks(arrays=picked, is_tuple=True), names, workers)
-        return replace(made, schema=like.schema(picked[0]))
+        data = _made(what, x, Picks(arrays=picked, is_tuple=True), names, workers)
+        return replace(data, schema=like.schema(picked[0]))
     if y is None:
         raise ValueError(f"{what}: there are no targets. Pass y, or name the column of a frame: label='name'.")
     for name, value in {"y": y, **others}.items():
@@ -97,8 +97,8 @@ def tree_data(
             )
     _check_label(what, meta_of(y))
     x = like.inputs(what, like.ordered(what, x))
-    made = _made(what, (x, y, *others.values()), None, names, workers)
-    return replace(made, schema=like.schema(structure_of(x)))
+    data = _made(what, (x, y, *others.values()), None, names, workers)
+    return replace(data, schema=like.schema(structure_of(x)))
 
 
 def _check_label(what: str, label: Any) -> None:
@@ -139,8 +139,8 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
         columns = plan["reads"][0]["columns"]
     else:
         source = as_source(what, value, picks=picks)
-        made = getattr(source, "plan", None)  # as of frames; delayed partitions have none
-        columns = None if made is None else made["reads"][0]["columns"]
+        partition_plan = getattr(source, "plan", None)  # as of frames; delayed partitions have none
+        columns = None if partition_plan is None else partition_plan["reads"][0]["columns"]
     places = dict(zip(names, range(len(names)), strict=True))
     column_places = Columns(
         features=places["x"],

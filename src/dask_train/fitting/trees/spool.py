@@ -60,14 +60,14 @@ def spooled(
     """
     matrix, places = columns.features, (columns.labels, columns.weights, columns.margins, columns.groups)
     others = sorted(place for place in places if place is not None)
-    kept: dict[int, list[np.ndarray]] = {place: [] for place in others}
+    arrays_by_place: dict[int, list[np.ndarray]] = {place: [] for place in others}
     dtype, num_rows = np.dtype("f4"), 0
     with tempfile.TemporaryFile(buffering=0, dir=session.scratch) as file:
         for arrays in partitions:
             _write(file, np.ascontiguousarray(arrays[matrix]), session.scratch)
             dtype, num_rows = arrays[matrix].dtype, num_rows + len(arrays[matrix])
             for place in others:
-                kept[place].append(arrays[place])
+                arrays_by_place[place].append(arrays[place])
         counts = session.all_gather(np.array([num_rows]))
         if not counts.all():
             raise ValueError(
@@ -75,7 +75,7 @@ def spooled(
                 "have some for each. Cut it into more partitions, or pass workers= with a smaller number."
             )
         x = np.memmap(file, dtype, mode="r", shape=(num_rows, *columns.matrix.row_shape))
-    whole = {matrix: x, **{place: np.concatenate(values) for place, values in kept.items()}}
+    whole = {matrix: x, **{place: np.concatenate(values) for place, values in arrays_by_place.items()}}
     num_pages = max(1, -(-x.nbytes // page_bytes))
     cuts = np.linspace(0, num_rows, min(num_pages, num_rows) + 1).astype(int)
     all_places = range(max(whole) + 1)

@@ -112,7 +112,7 @@ class Matrices:
             XGBoost can't make one of such rows. Else its ``fit`` would go wrong with a matrix of the stand-in.
         """
         name = next(name for name, stand_in in self.stand_ins.items() if stand_in is data)
-        taken = {
+        options = {
             key: settings[key] for key in ("missing", "nthread", "max_bin", "enable_categorical") if key in settings
         }
         columns = self._known[name]
@@ -124,12 +124,12 @@ class Matrices:
         if self._task.streamed and not name:
             kind, pages = xgboost.ExtMemQuantileDMatrix, str(self._session.scratch / "bins")
         try:
-            made = kind(Batches(parts, columns.matrix, pages, types), ref=ref, **taken)
+            matrix = kind(Batches(parts, columns.matrix, pages, types), ref=ref, **options)
         except TypeError as error:
             raise ValueError(f"XGBoost makes no QuantileDMatrix of these rows: {error}") from error
         if feature_weights is not None:
-            made.set_info(feature_weights=feature_weights)
-        return made
+            matrix.set_info(feature_weights=feature_weights)
+        return matrix
 
 
 class Batches(xgboost.DataIter):

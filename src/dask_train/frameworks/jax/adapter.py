@@ -13,9 +13,8 @@ import numpy as np
 from dask_train.errors import DataError, LaunchError
 from dask_train.frameworks.base import TRAINING_ROLES, Framework, RoleInfo
 from dask_train.frameworks.jax.arrays import shared_array
+from dask_train.frameworks.jax.environment import JAX_IMPORTS, take_threads
 from dask_train.frameworks.jax.group import process_group
-from dask_train.frameworks.jax.imports import JAX_IMPORTS
-from dask_train.frameworks.jax.threads import take_threads
 from dask_train.frameworks.ports import address_of, hold_port
 from dask_train.frameworks.ranks import first_address, num_ranks, rank_of
 from dask_train.frameworks.words import RankPlace

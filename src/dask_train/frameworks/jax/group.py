@@ -27,18 +27,18 @@ def process_group(place: RankPlace, timeout_s: float) -> Iterator[None]:
     LaunchError
         A rank did not come within ``timeout_s``, or can't be reached.
     """
-    with environment_restored(), ExitStack() as held:
+    with environment_restored(), ExitStack() as stack:
         try:
-            _join_or_explain(place, timeout_s, held)
+            _join_or_explain(place, timeout_s, stack)
             yield
         finally:
             _leave()
 
 
-def _join_or_explain(place: RankPlace, timeout_s: float, held: ExitStack) -> None:
+def _join_or_explain(place: RankPlace, timeout_s: float, stack: ExitStack) -> None:
     import jax
 
-    coordinator = _coordinator(place, timeout_s, held)
+    coordinator = _coordinator(place, timeout_s, stack)
     bypass_proxies([coordinator])
     try:
         jax.distributed.initialize(
@@ -59,11 +59,11 @@ def _join_or_explain(place: RankPlace, timeout_s: float, held: ExitStack) -> Non
         ) from error
 
 
-def _coordinator(place: RankPlace, timeout_s: float, held: ExitStack) -> str:
+def _coordinator(place: RankPlace, timeout_s: float, stack: ExitStack) -> str:
     """Where JAX's coordinator will be, once all ranks are there: where one is missing, JAX aborts those that wait."""
     word = ""
     if not place.rank:
-        port_holder = held.enter_context(hold_port())  # until the end: JAX serves on the port that it holds
+        port_holder = stack.enter_context(hold_port())  # until the end: JAX serves on the port that it holds
         word = address_of(place.meeting.rpartition(":")[0].strip("[]"), port_holder)
     return words_of_all(place, word, timeout_s)[0]
 

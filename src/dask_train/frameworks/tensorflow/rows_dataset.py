@@ -106,14 +106,14 @@ class _Gather:
         return self._part.shaped([self._field(field, numbers, stretch) for field in fields])
 
     def _field(self, field: Field, numbers: Any, stretch: Any) -> Any:
-        taken = []
+        columns = []
         for column in field.columns:
             shifts = self._shifts.get(column)
             there = numbers if shifts is None else numbers + self._tf.gather(shifts, stretch)
-            taken.append(self._tf.gather(self._tensors[column], there))
+            columns.append(self._tf.gather(self._tensors[column], there))
         if not field.is_matrix:
-            return taken[0]
-        return self._tf.stack([self._tf.cast(each, np.dtype(field.dtype)) for each in taken], axis=1)
+            return columns[0]
+        return self._tf.stack([self._tf.cast(each, np.dtype(field.dtype)) for each in columns], axis=1)
 
 
 def _can_be_shared(dtype: np.dtype) -> bool:

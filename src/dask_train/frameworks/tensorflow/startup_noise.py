@@ -21,13 +21,13 @@ def without_startup_noise() -> Iterator[None]:
     meanwhile comes later, but comes.
     """
     terminal = os.dup(2)
-    held = os.memfd_create("dask-train-stderr", os.MFD_CLOEXEC)
-    os.dup2(held, 2)
+    captured = os.memfd_create("dask-train-stderr", os.MFD_CLOEXEC)
+    os.dup2(captured, 2)
     try:
         yield
     finally:
         os.dup2(terminal, 2)
-        with os.fdopen(held, "rb") as lines:
+        with os.fdopen(captured, "rb") as lines:
             lines.seek(0)
             for line in lines:
                 if not any(noise in line for noise in _NOISE):

@@ -12,10 +12,11 @@ import numpy as np
 from dask_train.errors import DataError, LaunchError
 from dask_train.extras import install_command
 from dask_train.frameworks.base import ALONE_S, TRAINING_ROLES, Framework, NumberedRows, RoleInfo
+from dask_train.frameworks.fitting import FitFramework
 from dask_train.frameworks.ports import address_of
 from dask_train.frameworks.ranks import first_address, num_ranks, rank_of
+from dask_train.frameworks.torch.environment import TORCH_IMPORTS
 from dask_train.frameworks.torch.group import GroupPlace, process_group
-from dask_train.frameworks.torch.imports import TORCH_IMPORTS
 from dask_train.frameworks.torch.meeting import Meetings, hint
 from dask_train.roles import AddressBook
 from dask_train.spelling import passed
@@ -228,3 +229,13 @@ def _bind() -> socket.socket:
         holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     holder.bind(("", 0))
     return holder
+
+
+class TorchFitFramework(FitFramework):
+    """The adapter of ``fit`` for torch modules; ``in_place`` as of :class:`FitFramework`."""
+
+    name = "torch"
+    imports = TORCH_IMPORTS
+
+    def __init__(self, *, in_place: bool = False) -> None:
+        super().__init__(TorchFramework(), in_place=in_place)

@@ -1,10 +1,22 @@
-"""What the environment of a rank says: as ``torchrun`` would set it, and what loops read beyond that."""
+"""What processes with torch import, and what the environment of a rank says.
+
+That is as ``torchrun`` would set it, and what loops read beyond that.
+"""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+TORCH_IMPORTS = (
+    "torch",
+    "dask_train.frameworks.torch.first_optimizer",
+    "dask_train.frameworks.torch.group",
+    "dask_train.predicting.server.process",
+    "dask_train.predicting.server.torch_model",
+    "dask_train.fitting.torch_module.worker",
+)
 
 
 class Seat(NamedTuple):

@@ -64,5 +64,5 @@ def backend_of(name: str) -> KerasBackend:
             f"Keras runs on {name!r} here, and models predict, and are evaluated, on {', '.join(BACKENDS)}. Set "
             "KERAS_BACKEND before Keras is imported, or pass a function that calls the model."
         )
-    made: KerasBackend = import_module(f"dask_train.predicting.server.keras_{name}").make()
-    return made
+    backend: KerasBackend = import_module(f"dask_train.predicting.server.keras_{name}").make()
+    return backend

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from dask_train.frameworks.jax.arrays import shared_array
-from dask_train.frameworks.jax.threads import take_threads
+from dask_train.frameworks.jax.environment import take_threads
 from dask_train.keras_models.jax_calls import exact_calls
 from dask_train.keras_models.state import build_for_batch
 from dask_train.predicting.server.keras_backends import Run

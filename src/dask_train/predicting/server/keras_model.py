@@ -91,8 +91,8 @@ class KerasRunner:
         for start in range(0, num_rows, call.batch_size):
             stop = min(start + call.batch_size, num_rows)
             rows = [_batch(column[start:stop], call.batch_size) for column in columns]
-            made = run(filled(call.columns.features, rows.__getitem__))
-            outputs = outputs_of("the model", call, made, call.batch_size)
+            predicted = run(filled(call.columns.features, rows.__getitem__))
+            outputs = outputs_of("the model", call, predicted, call.batch_size)
             for output, column, target in zip(outputs, call.outputs, out, strict=True):
                 target[start:stop] = in_dtype("the model", _numpy(output), column)[: stop - start]
             beat()

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dask_train.frameworks.keras.environment import keras_imports
-from dask_train.frameworks.torch.imports import TORCH_IMPORTS
+from dask_train.frameworks.torch.environment import TORCH_IMPORTS
 from dask_train.predicting.server.values import Call, ModelParts
 
 

@@ -23,16 +23,15 @@ from dask_train.searching.estimators.loop import EstimatorLoop
 from dask_train.searching.estimators.prefixes import candidate_of
 from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.scoring import METRIC, check_names, counting, scoring_of
-from dask_train.searching.estimators.settings import EstimatorSettings, GridSettings, TrialsSettings
 from dask_train.searching.estimators.tasks import EstimatorTasks
 from dask_train.searching.estimators.weights import check_takes_weight
 from dask_train.searching.kept import kept_search
 from dask_train.searching.logged import search_log
 from dask_train.searching.place import DATA, VALIDATION_DATA, DataPlace, checked, opened
-from dask_train.searching.pool import PoolSettings
+from dask_train.searching.pool import PoolSettings, trained
 from dask_train.searching.result import SearchResult
+from dask_train.searching.settings import SearchSettings, StudySettings
 from dask_train.searching.texts import text_of
-from dask_train.searching.to_the_end import trained
 from dask_train.searching.with_optuna import Subject, TrialMaking, search_with_optuna
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunSettings
@@ -41,8 +40,36 @@ from dask_train.training.settings import RunSettings
 _OF_RUNS_ALONE = ("streaming", "stop", "recovery", "gpus", "wait", "name")
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EstimatorSettings(SearchSettings):
+    """Settings of either search."""
+
+    scoring: Any = None
+    cv: Any = None
+    sample_weight: Any = None
+    groups: Any = None
+    features: Any = None
+    label: Any = None
+    progress: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GridSettings(EstimatorSettings):
+    """Settings of a search of a grid of parameters."""
+
+    params: Any
+    refit: bool | str = True
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrialsSettings(EstimatorSettings, StudySettings):
+    """Settings of a search with Optuna."""
+
+    validation_data: Any = None
+
+
 @takes(GridSettings, RunSettings, without=_OF_RUNS_ALONE)
-def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
+def search_grid(build: Any, x: Any, y: Any, **keywords: Any) -> GridResult:
     """Search a grid of parameters; see :func:`dask_train.search`.
 
     Raises
@@ -52,7 +79,7 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
     """
     if not hasattr(build, "get_params") or not hasattr(build, "fit") or isinstance(build, type):
         raise TypeError(f"params= is of an estimator, such as a pipeline; build is {build!r}. Pass one that is made.")
-    settings, run = GridSettings.of(given), _run_of(given)
+    settings, run = GridSettings.of(keywords), _run_of(keywords)
     scoring, policy = settings.scoring, run.checkpoint
     candidates = list(ParameterGrid(settings.params))
     if not any(candidates):
@@ -70,9 +97,9 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
     rule = scoring_of(build, scoring, has_weights=has_weights)
     counts = counting(settings.refit, list(rule.scorers))
     for each in candidates:  # so that parameters that there are not are seen first
-        made = candidate_of(0, build, each)
+        candidate = candidate_of(0, build, each)
         if has_weights:
-            check_takes_weight(made.whole)
+            check_takes_weight(candidate.whole)
     arguments: dict[str, Any] = {"estimator": text_of(build), "params": text_of(settings.params)}
     arguments |= {"scoring": text_of(scoring), "refit": counts}
     pool = PoolSettings(framework=Estimators(), concurrency=settings.concurrency)
@@ -94,7 +121,7 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
 
 
 @takes(TrialsSettings, RunSettings, without=_OF_RUNS_ALONE)
-def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
+def search_trials(build: Any, x: Any, y: Any, **keywords: Any) -> SearchResult:
     """Search estimators with Optuna; see :func:`dask_train.search`.
 
     Raises
@@ -104,7 +131,7 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
     """
     if not callable(build) or hasattr(build, "get_params"):
         raise TypeError(f"build is {build!r}; pass a function of an optuna trial, or params= for a grid of this one.")
-    settings, run = TrialsSettings.of(given), _run_of(given)
+    settings, run = TrialsSettings.of(keywords), _run_of(keywords)
     check_study(settings.direction, settings.seed, settings.timeout_s)
     if isinstance(settings.scoring, list | tuple | dict | set):
         raise ValueError(f"scoring is {settings.scoring!r}: a search follows one score. Name the one that counts.")
@@ -163,9 +190,9 @@ class OverEstimators(Subject):
         )
 
 
-def _run_of(given: Mapping[str, Any]) -> RunSettings:
+def _run_of(keywords: Mapping[str, Any]) -> RunSettings:
     """Return what concerns the runs; trials and candidates have no steps within, at which checkpoints could be kept."""
-    run = RunSettings.of(given, progress=given.get("progress"))
+    run = RunSettings.of(keywords, progress=keywords.get("progress"))
     policy = run.checkpoint
     if policy is not None and policy.every_steps is not None:
         raise ValueError(

@@ -25,11 +25,11 @@ class Split:
     def of(cls, num_rows: int, train: Any, test: Any) -> Split:
         """Return a split as scikit-learn gives it: numbers of rows, or masks."""
         trained, tested = (_numbers(each, num_rows) for each in (train, test))
-        made = cls(num_rows=num_rows, tested=_small(tested))
+        split = cls(num_rows=num_rows, tested=_small(tested))
         return (
-            made
-            if np.array_equal(made.train, trained)
-            else cls(num_rows=num_rows, tested=made.tested, trained=_small(trained))
+            split
+            if np.array_equal(split.train, trained)
+            else cls(num_rows=num_rows, tested=split.tested, trained=_small(trained))
         )
 
     @property
@@ -109,10 +109,10 @@ def _splits(
         raise ValueError(f"cv={cv!r} keeps groups of rows together. Pass groups=, the group of each row.")
     nothing = np.broadcast_to(np.zeros(()), (num_rows, *row_shape))
     pairs: Iterable[tuple[Any, Any]] = splitter.split(nothing, y, *(() if groups is None else (groups,)))
-    made = [Split.of(num_rows, train, test) for train, test in pairs]
-    if not made:
+    splits = [Split.of(num_rows, train, test) for train, test in pairs]
+    if not splits:
         raise ValueError(f"cv={cv!r} makes no folds; pass a number from 2 on, a splitter, or pairs of row numbers.")
-    return made
+    return splits
 
 
 def _needs_groups(splitter: Any) -> bool:

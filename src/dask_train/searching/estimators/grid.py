@@ -133,8 +133,8 @@ class GridStudy(Study):
         """Return all candidates of a first step on a fold that have no scores, and so on: the largest ones first."""
         groups: dict[Any, dict[int, Mapping[str, Any]]] = {}
         for number, params in enumerate(self._candidates):
-            made = candidate_of(number, self._estimator, params)
-            groups.setdefault((len(made.steps) > 1, made.keys[0]), {})[number] = params
+            candidate = candidate_of(number, self._estimator, params)
+            groups.setdefault((len(candidate.steps) > 1, candidate.keys[0]), {})[number] = params
         units = []
         for group in sorted(groups.values(), key=len, reverse=True):
             for fold, split in enumerate(self._splits):

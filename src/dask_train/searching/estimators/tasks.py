@@ -34,25 +34,25 @@ class EstimatorTasks:
 
     def task(self, trial: Any) -> TrialSpec:
         """Return what is to be fitted for a trial of Optuna."""
-        made = self.build(trial)
+        built = self.build(trial)
         arguments: Mapping[str, Any] = {}
-        if isinstance(made, tuple):
-            if len(made) != 2 or not isinstance(made[1], Mapping) or set(made[1]) - {"rounds"}:
+        if isinstance(built, tuple):
+            if len(built) != 2 or not isinstance(built[1], Mapping) or set(built[1]) - {"rounds"}:
                 raise TypeError(
-                    f"build returned a tuple, {made!r}; it is an estimator and {{'rounds': n}}, or an estimator alone."
+                    f"build returned a tuple, {built!r}; it is an estimator and {{'rounds': n}}, or an estimator alone."
                 )
-            made, arguments = made
-        if not hasattr(made, "get_params") or not hasattr(made, "fit"):
+            built, arguments = built
+        if not hasattr(built, "get_params") or not hasattr(built, "fit"):
             raise TypeError(
-                f"build returned a {type(made).__name__}, and scoring= and cv= are of estimators. Put a Keras model "
+                f"build returned a {type(built).__name__}, and scoring= and cv= are of estimators. Put a Keras model "
                 "into dask_train.sklearn.KerasClassifier, or leave scoring and cv out."
             )
         rounds = arguments.get("rounds", 1)
-        check_rounds(made, rounds, has_weights=self.has_weights)
+        check_rounds(built, rounds, has_weights=self.has_weights)
         task = EstimatorTask(
-            estimator=made,
-            scoring=scoring_of(made, self.scoring, has_weights=self.weighs_scores),
-            splits=None if self.folds is None else self.folds.of(made),
+            estimator=built,
+            scoring=scoring_of(built, self.scoring, has_weights=self.weighs_scores),
+            splits=None if self.folds is None else self.folds.of(built),
             rounds=rounds,
         )
         return TrialSpec(work=task, model=lambda fitted: fitted)

@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 
+from dask_train.arguments import check_whole_number
 from dask_train.errors import ClosedError, StalledError
 from dask_train.searching.best_epoch import BestEpoch
 from dask_train.searching.estimators.folds import Split
@@ -131,8 +132,7 @@ def check_rounds(estimator: Any, rounds: Any, *, has_weights: bool = False) -> N
     ValueError
         It can't, also with the weights that there are; or it is no number of rounds.
     """
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise ValueError(f"rounds is {rounds!r}; it is a whole number of at least 1.")
+    check_whole_number("rounds", rounds, 1)
     last = _last(estimator)
     by_batch = rounds > 1 and hasattr(last, "partial_fit")
     if has_weights:

@@ -75,8 +75,8 @@ def _done(order: TrialOrder, parts: Any, began: float, caught_warnings: list[war
     )
 
 
-def texts_of(told: Sequence[warnings.WarningMessage]) -> list[str]:
+def texts_of(caught: Sequence[warnings.WarningMessage]) -> list[str]:
     """Return what estimators have warned their user of, each once; what Python itself would not show is left out."""
     hidden = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
-    shown = [each for each in told if not issubclass(each.category, hidden)]
+    shown = [each for each in caught if not issubclass(each.category, hidden)]
     return list(dict.fromkeys(f"{each.category.__name__}: {each.message}" for each in shown))[:20]

@@ -146,16 +146,16 @@ async def published(
     """
     await ensure_plugin(peer)
     daemons = await Daemons.find(peer, socket)
-    if not override and (taken := await daemons.ask(None, putting.named, name)):
+    if not override and (object_there := await daemons.ask(None, putting.named, name)):
         raise DataError(
-            f"Vineyard has an object {name!r} already, {taken}.",
+            f"Vineyard has an object {name!r} already, {object_there}.",
             change="Take another name, or give the name to the new one: override=True. The old object stays.",
         )
     what, form_of = f"data set {name!r}", BatchForm(peer, source)
     publication = uuid.uuid4().hex
     parts = source.delayed_parts(PART, carried(putting.put, socket, publication))
     futures = submitted(peer.dask_end, parts, **preferring(list(daemons.numbers), await peer.workers()))
-    made: dict[int, list[str]] = {}
+    ids_by_instance: dict[int, list[str]] = {}
     try:
         await _computed(futures, what)
         put_parts: list[Put] = await peer.gather(futures)
@@ -166,14 +166,14 @@ async def published(
         schema = await form_of.schema(columns)
         form = _form(schema, frames)
         for instance, members in _by_instance(filled).items():
-            made[instance] = await daemons.ask(instance, putting.assemble, form, members)
-        in_turn = {instance: iter(ids) for instance, ids in made.items()}
+            ids_by_instance[instance] = await daemons.ask(instance, putting.assemble, form, members)
+        in_turn = {instance: iter(ids) for instance, ids in ids_by_instance.items()}
         partitions = [next(in_turn[part.instance]) for _, part in filled]
         num_rows = sum(part.num_rows for _, part in filled)
         joined: str = await daemons.ask(None, putting.join, form, partitions, num_rows, columns[0].row_shape, name)
     except BaseException as error:
-        await _delete(daemons, futures, made)
-        await _clear(daemons, publication, kept=())
+        await _delete(daemons, futures, ids_by_instance)
+        await _clear(daemons, publication, kept_ids=())
         if isinstance(error, ValueError):
             raise DataError(f"{what}: {error}.") from error
         raise
@@ -202,10 +202,10 @@ def _by_instance(parts: Iterable[tuple[int, Put]]) -> dict[int, list[tuple[int, 
     return parts_by_instance
 
 
-async def _delete(daemons: Daemons, futures: Sequence[Future], made: Mapping[int, list[str]]) -> None:
+async def _delete(daemons: Daemons, futures: Sequence[Future], ids_by_instance: Mapping[int, list[str]]) -> None:
     """Take back what was put; what is still being put is waited for, since no one else knows of it."""
     ended = await asyncio.gather(*(settled(future) for future in futures), return_exceptions=True)
-    ids = {instance: list(of) for instance, of in made.items()}
+    ids = {instance: list(of) for instance, of in ids_by_instance.items()}
     for part in ended:
         if isinstance(part, Put):
             ids.setdefault(part.instance, []).extend(part.tensors)
@@ -213,12 +213,12 @@ async def _delete(daemons: Daemons, futures: Sequence[Future], made: Mapping[int
         await daemons.ask(instance, putting.delete, gone)
 
 
-async def _clear(daemons: Daemons, publication: str, kept: Sequence[str]) -> None:
+async def _clear(daemons: Daemons, publication: str, kept_ids: Sequence[str]) -> None:
     """Delete what was put by Dask workers that were lost, from daemons whose hosts still have some."""
     with suppress(DataError):  # there are none, or a daemon is gone
         now = await daemons.as_of_now()
         for instance in sorted(set(now.numbers.values())):
-            await now.ask(instance, putting.clear, publication, kept)
+            await now.ask(instance, putting.clear, publication, kept_ids)
 
 
 async def _computed(futures: Sequence[Future], what: str) -> None:

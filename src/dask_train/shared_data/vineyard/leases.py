@@ -30,16 +30,16 @@ class Lease:
     ----------
     daemon
         Where it is.
-    held
+    lent
         Vineyard's object, which lies in the memory of that daemon.
     """
 
-    def __init__(self, daemon: Daemon, held: Any) -> None:
+    def __init__(self, daemon: Daemon, lent: Any) -> None:
         meta = import_vineyard().ObjectMeta()
         meta["typename"] = TYPE_NAME
         meta["nbytes"] = 0
         meta["process_"] = _process(os.getpid())
-        meta.add_member("held", held)
+        meta.add_member("held", lent)
         lease = daemon.client.create_metadata(meta)
         # Vineyard's client must not be called by the garbage collector, which may run within another call of it.
         weakref.finalize(self, _endings.add, daemon, lease.id).atexit = False

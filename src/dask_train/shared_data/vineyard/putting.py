@@ -151,9 +151,9 @@ def _assembled(daemon: Daemon, form: Form, number: int, part: Put) -> str:
     meta["nbytes"] = nbytes
     meta["partition_index_row_"], meta["partition_index_column_"] = number, 0
     meta["row_batch_index_"] = number
-    made = daemon.client.create_metadata(meta)
-    daemon.client.persist(made.id)
-    return repr(made.id).strip('"')
+    partition = daemon.client.create_metadata(meta)
+    daemon.client.persist(partition.id)
+    return repr(partition.id).strip('"')
 
 
 def _tensor_partition(daemon: Daemon, number: int, part: Put) -> str:
@@ -173,17 +173,17 @@ def join(
     from vineyard.data.dataframe import make_global_dataframe
     from vineyard.data.tensor import make_global_tensor
 
-    kept = {FORM: form.form, FRAMES: form.frames}
+    metadata = {FORM: form.form, FRAMES: form.frames}
     ids = [daemon.id(each) for each in partitions]
     with daemon.words("Making the global object in Vineyard"):
         daemon.client.sync_meta()
         if form.names is None:
             shape, cut = (num_rows, *row_shape), (len(ids), *(1 for _ in row_shape))
-            made = make_global_tensor(daemon.client, ids, extra_meta=kept, shape=shape, partition_shape=cut)
+            whole = make_global_tensor(daemon.client, ids, extra_meta=metadata, shape=shape, partition_shape=cut)
         else:
-            made = make_global_dataframe(daemon.client, ids, extra_meta=kept)
-        daemon.client.put_name(made.id, name)
-    return repr(made.id).strip('"')
+            whole = make_global_dataframe(daemon.client, ids, extra_meta=metadata)
+        daemon.client.put_name(whole.id, name)
+    return repr(whole.id).strip('"')
 
 
 def named(socket: str | None, name: str) -> str | None:
@@ -197,15 +197,15 @@ def named(socket: str | None, name: str) -> str | None:
             return None
 
 
-def clear(socket: str | None, publication: str, kept: Collection[str]) -> None:
+def clear(socket: str | None, publication: str, kept_ids: Collection[str]) -> None:
     """Delete what tasks of a publication have put, but what it keeps, as far as the daemon is there.
 
     A Dask worker that is killed while it puts leaves objects whose ids nobody has.
     """
     with suppress(vineyard_error(), DataError):
-        daemon, kept = connected(socket), frozenset(kept)
+        daemon, kept_ids = connected(socket), frozenset(kept_ids)
         for meta in daemon.client.list_metadatas("vineyard::*", limit=MOST_OBJECTS, nobuffer=True):
-            if meta.get(PUBLICATION) == publication and repr(meta.id).strip('"') not in kept:
+            if meta.get(PUBLICATION) == publication and repr(meta.id).strip('"') not in kept_ids:
                 with suppress(vineyard_error()):  # a part of another one of these, and gone with it
                     daemon.client.delete(meta.id)
 

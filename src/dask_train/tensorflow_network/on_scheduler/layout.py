@@ -54,8 +54,8 @@ class ClusterPicture:
     def only_on(self, wave: Collection[str]) -> list[Any]:
         """Return what lies on ``wave`` and nowhere else: what is needed first, and the largest first."""
         there = set(wave)
-        held = (key for key, holders in self.holders.items() if holders <= there)
-        return sorted(held, key=lambda key: (key not in self.needed, -self.size[key]))
+        keys = (key for key, holders in self.holders.items() if holders <= there)
+        return sorted(keys, key=lambda key: (key not in self.needed, -self.size[key]))
 
     def shares(self, wave: Collection[str]) -> tuple[dict[str, list[Any]], list[Any]]:
         """Return the keys that each of the others takes, and the needed keys that fit nowhere.
@@ -101,8 +101,8 @@ class ClusterPicture:
 def only_on(scheduler: Any, addresses: Iterable[str]) -> list[Any]:
     """Return the tasks whose results lie on ``addresses`` and nowhere else."""
     members = {scheduler.workers[a] for a in addresses if a in scheduler.workers}
-    held = {task for ws in members for task in ws.has_what}
-    return [task for task in held if set(task.who_has) <= members]
+    tasks = {task for ws in members for task in ws.has_what}
+    return [task for task in tasks if set(task.who_has) <= members]
 
 
 def computable(task: Any, leaving: set[str]) -> bool:

@@ -66,11 +66,11 @@ class Networks:
         unknown = [address for address in on or () if address not in self.scheduler.workers]
         if unknown:
             return {"status": "unknown", "addresses": unknown, "known": list(self.scheduler.workers)}
-        free, taken = self._free(on)
+        free, reasons = self._free(on)
         counts = counts or {"worker": len(free)}
         need = sum(counts.values())
         if need > len(free) or not need:
-            return {"status": "too few", "need": need, "free": len(free), "taken": taken}
+            return {"status": "too few", "need": need, "free": len(free), "taken": reasons}
         chosen = free[:need]
         if not net.leave_servers and (bare := [ws.address for ws in chosen if not ws.nanny]):
             return {"status": "no nanny", "addresses": bare}
@@ -86,17 +86,17 @@ class Networks:
         workers = self.scheduler.workers
         candidates = list(workers.values()) if on is None else [workers[address] for address in on]
         by_host: dict[str, list[Any]] = defaultdict(list)
-        taken: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for ws in candidates:
             why = self.why_taken(ws.address) or why_taken(self.scheduler, ws, asking=PLUGIN)
             if why:
-                taken[ws.address] = why
+                reasons[ws.address] = why
             else:
                 by_host[ws.host].append(ws)
         if on is not None:
-            return [ws for ws in candidates if ws.address not in taken], taken
+            return [ws for ws in candidates if ws.address not in reasons], reasons
         spread = [(turn, host, ws) for host, group in by_host.items() for turn, ws in enumerate(group)]
-        return [ws for _, _, ws in sorted(spread, key=lambda item: item[:2])], taken
+        return [ws for _, _, ws in sorted(spread, key=lambda item: item[:2])], reasons
 
     def why_taken(self, address: str) -> str:
         """Return why a Dask worker is taken, as the end of a sentence about it; empty if it is not by a network."""

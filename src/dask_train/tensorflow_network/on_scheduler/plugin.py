@@ -150,8 +150,8 @@ class NetworksPlugin(SchedulerPlugin):
             if net is None:
                 return {"status": "OK", "missing": []}
             members = [address for address in net.members if address in self.scheduler.workers]
-            if not force and (held := await self._stuck(members)):
-                return {"status": "held", "keys": held}
+            if not force and (keys := await self._stuck(members)):
+                return {"status": "held", "keys": keys}
             return await self._restart(net, members, timeout_s, force=force)
 
     async def _restart(
@@ -161,24 +161,24 @@ class NetworksPlugin(SchedulerPlugin):
         self._stop(net)
         try:
             await self.lost_worker_checks.quiet(members)
-            missing, held = await restart_emptied(self.scheduler, members, timeout_s, force=force)
+            missing, keys = await restart_emptied(self.scheduler, members, timeout_s, force=force)
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):  # the scheduler itself is closing
                 logger.exception("Closing network %s failed", net.id)
             self._end(net, spent=True)  # those that were not restarted hold a server
             raise
-        if held:
+        if keys:
             self._lose(net, f"The close of network {net.id} stopped half-way.")
-            return {"status": "held", "keys": held}
+            return {"status": "held", "keys": keys}
         self._end(net)
         return {"status": "OK", "missing": missing}
 
     async def _stuck(self, members: list[str]) -> list[str]:
         """Return what keeps ``members`` from restarting; a client's release may still be on its way."""
         deadline = time.monotonic() + RELEASE_S
-        while (held := stuck(self.scheduler, members)) and time.monotonic() < deadline:
+        while (keys := stuck(self.scheduler, members)) and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
-        return held
+        return keys
 
     def _lose(self, net: LeasedNetwork, loss: str) -> None:
         """Give up the network, and tell all waiters why."""

@@ -25,7 +25,7 @@ class _Candidate:
 
     Attributes
     ----------
-    kept
+    checkpoint
         Until it is written.
     score
         By which it is the best one so far; None if it is not.
@@ -35,7 +35,7 @@ class _Candidate:
         Under which it was written while its score was awaited.
     """
 
-    kept: FitCheckpoint | None
+    checkpoint: FitCheckpoint | None
     score: float | None = None
     awaits: int | None = None
     name: str = ""
@@ -115,7 +115,7 @@ class Checkpointer:
         policy, seconds = self._task.checkpoint, self._clock() - self._last_s
         return is_due(policy.every_steps, policy.every_s, steps=steps, last_steps=self.steps, seconds=seconds)
 
-    def keep(self, kept: FitCheckpoint, *, as_scored: bool = True) -> None:
+    def keep(self, checkpoint: FitCheckpoint, *, as_scored: bool = True) -> None:
         """Write one in the background, after the one that is being written; its arrays are not changed any more.
 
         Parameters
@@ -123,15 +123,15 @@ class Checkpointer:
         as_scored
             Whether it has the weights that were validated, or are to be: else it is not the best one.
         """
-        self._last_s, self.steps = self._clock(), kept.steps
+        self._last_s, self.steps = self._clock(), checkpoint.steps
         score, self._score = self._score, None
         if not as_scored:
             self._tell_of_set_weights()
-        one, epoch = _Candidate(kept=kept), kept.epoch - 1
+        one, epoch = _Candidate(checkpoint=checkpoint), checkpoint.epoch - 1
         with self._lock:
             if as_scored:
-                one.score = self._if_best(score if kept.batch else self._early.pop(epoch, score))
-            if as_scored and not kept.batch and epoch in self._open:
+                one.score = self._if_best(score if checkpoint.batch else self._early.pop(epoch, score))
+            if as_scored and not checkpoint.batch and epoch in self._open:
                 one.awaits = epoch
                 self._awaiting.append(one)
             # In place of an earlier one, if that still waits: this one holds more. What may be the best waits on.
@@ -170,16 +170,16 @@ class Checkpointer:
             for one in [one for one in self._awaiting if one.awaits not in self._open]:
                 self._settle(one)
 
-    def came(self, epoch: int, found: dict[str, float]) -> None:
+    def came(self, epoch: int, scores: dict[str, float]) -> None:
         """Take the scores of an epoch's weights, as a scorer has found them; from any thread."""
-        if not self.judges_later or self._of not in found:
+        if not self.judges_later or self._of not in scores:
             return
         with self._lock:
             known = [one for one in self._awaiting if one.awaits == epoch]
             for one in known:
-                one.score = self._if_best(found[self._of])
+                one.score = self._if_best(scores[self._of])
                 self._settle(one)
-            self._early = {} if known else {epoch: found[self._of]}
+            self._early = {} if known else {epoch: scores[self._of]}
 
     def best(self) -> FitCheckpoint | None:
         """Return the best one, where training is to end with it; after :meth:`finish`.
@@ -243,13 +243,13 @@ class Checkpointer:
         folder = self._session.open_checkpoint(own=not self._task.resume)
         if folder is None:
             return None
-        kept = FitCheckpoint.opened(folder)
+        checkpoint = FitCheckpoint.opened(folder)
         if check is not None:
-            check(kept)
-        self._check(kept)
-        self.steps = kept.steps
-        self._check_best(kept)
-        return kept
+            check(checkpoint)
+        self._check(checkpoint)
+        self.steps = checkpoint.steps
+        self._check_best(checkpoint)
+        return checkpoint
 
     def _tell_of_earlier(self) -> None:
         """Report that checkpoints of another run are about to be replaced, as where ``resume=True`` was forgotten."""
@@ -280,25 +280,25 @@ class Checkpointer:
             "seed": task.seed,
         }
 
-    def _check(self, kept: FitCheckpoint) -> None:
+    def _check(self, checkpoint: FitCheckpoint) -> None:
         here = self.order()
-        for name in {**kept.order, **here}:
-            if here.get(name) != (value := kept.order.get(name)):
+        for name in {**checkpoint.order, **here}:
+            if here.get(name) != (value := checkpoint.order.get(name)):
                 raise CheckpointError(
                     f"The checkpoint was made with {name}={value!r}, and this run has {here.get(name)!r}: it could "
                     "not continue with the rows that are left.",
                     change="Pass the same data and arguments as then, or another folder.",
                 )
 
-    def _check_best(self, kept: FitCheckpoint) -> None:
+    def _check_best(self, checkpoint: FitCheckpoint) -> None:
         """Continue with the best score so far."""
         best = self._session.checkpoints().best
         if best is not None:
             self._best_score, self._mode = best.score, best.mode
-        elif self._of is not None and not all(map(math.isnan, kept.history.get(self._of, []))):
+        elif self._of is not None and not all(map(math.isnan, checkpoint.history.get(self._of, []))):
             raise CheckpointError(
                 f"The best checkpoint is to be known by {self._of!r}, and this training went through "
-                f"{len(kept.epochs)} epochs of which none was kept as the best.",
+                f"{len(checkpoint.epochs)} epochs of which none was kept as the best.",
                 "It was begun without best=.",
                 "Leave best= out, or begin anew in another folder.",
             )
@@ -331,20 +331,22 @@ class Checkpointer:
                     self._writing = None
                     return
                 one = self._settled.pop(0) if self._settled else self._waiting.pop(0)
-                score, held = one.score, one.awaits is not None
+                score, is_held = one.score, one.awaits is not None
             try:
                 folder = self._session.checkpoints()
-                if one.kept is None:
+                if one.checkpoint is None:
                     folder.settle(one.name, score, self._mode)
                     continue
-                where = folder.save(one.kept.write, self._session.scratch, score=score, mode=self._mode, held=held)
+                where = folder.save(
+                    one.checkpoint.write, self._session.scratch, score=score, mode=self._mode, is_held=is_held
+                )
             except BaseException as error:
                 self._failed = error
                 return  # the next step, or the end, raises it
             with self._lock:
-                one.kept = None  # its arrays are a whole model
-                one.name = where.rpartition("/")[2] if held else ""
-                if held and one.awaits is None:  # meanwhile
+                one.checkpoint = None  # its arrays are a whole model
+                one.name = where.rpartition("/")[2] if is_held else ""
+                if is_held and one.awaits is None:  # meanwhile
                     self._settled.append(one)
             del one
 

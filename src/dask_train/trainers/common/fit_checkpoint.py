@@ -160,7 +160,7 @@ class FitCheckpoint:
             )
         if version < 4:
             content["shared"] = content.pop("header")
-        content["callbacks"] = [CallbackState(*held) for held in content["callbacks"]]
+        content["callbacks"] = [CallbackState(*state) for state in content["callbacks"]]
         content["read"] = [
             (
                 run,

@@ -253,7 +253,7 @@ class TrainingLoop(SyncedLoop):
         begun = self._sizes or [(self._agreement.size, self._place_of(self.start))]
         ranges_by_rank: dict[int, list[BatchRange]] = {}
         for (size, first), (_, stop) in itertools.pairwise([*begun, (0, self._place)]):
-            taken = self._epochs.taken(first, stop, self._task, size)
+            ranges = self._epochs.taken(first, stop, self._task, size)
             for rank in range(size):
-                ranges_by_rank.setdefault(rank, []).extend(taken)
+                ranges_by_rank.setdefault(rank, []).extend(ranges)
         return ranges_by_rank

@@ -149,16 +149,16 @@ class SyncedLoop(ABC):
                 if not self._behind_step:
                     group.confirm()  # as below
                 return self.start
-        kept = self._checkpointer.load(self._check_begun) if self.leads else None
-        if kept is not None:
-            kept = self._in_parts(kept)
-            kept.check_parts(state.names)
-            self._check_size(kept)
-            self._take_over(kept)
-            self._stop_reason = "" if kept.batch else self._rules.met(self.history, self._epochs_told)
-        resume_point = (
-            None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.shared, kept.own, self._stop_reason)
-        )
+        checkpoint = self._checkpointer.load(self._check_begun) if self.leads else None
+        resume_point = None
+        if checkpoint is not None:
+            checkpoint = self._in_parts(checkpoint)
+            checkpoint.check_parts(state.names)
+            self._check_size(checkpoint)
+            self._take_over(checkpoint)
+            self._stop_reason = "" if checkpoint.batch else self._rules.met(self.history, self._epochs_told)
+            position = (checkpoint.epoch, checkpoint.batch, checkpoint.steps)
+            resume_point = (*position, checkpoint.shared, checkpoint.own, self._stop_reason)
         agreed = self._agreement.of_first(resume_point)
         if agreed is not None:
             epoch, batch, steps, shared, own, self._stop_reason = agreed
@@ -305,18 +305,18 @@ class SyncedLoop(ABC):
             applied=applied,
         )
 
-    def _check_begun(self, kept: FitCheckpoint) -> None:
+    def _check_begun(self, checkpoint: FitCheckpoint) -> None:
         """Check that a checkpoint of another run was begun with what this one begins with."""
-        if kept.run != self._task.run:
-            self._check(kept.configuration, self._configuration)
+        if checkpoint.run != self._task.run:
+            self._check(checkpoint.configuration, self._configuration)
 
-    def _in_parts(self, kept: FitCheckpoint) -> FitCheckpoint:
+    def _in_parts(self, checkpoint: FitCheckpoint) -> FitCheckpoint:
         """Return a checkpoint whose state is in parts by name; a kind may know what earlier versions have written."""
-        return kept
+        return checkpoint
 
-    def _take_over(self, kept: FitCheckpoint) -> None:
+    def _take_over(self, checkpoint: FitCheckpoint) -> None:
         """Continue the history of a checkpoint; in the first rank."""
-        self.history, self._epochs_told, self._read = kept.history, kept.epochs, kept.read
+        self.history, self._epochs_told, self._read = checkpoint.history, checkpoint.epochs, checkpoint.read
 
     def _note(self, epoch: int, scores: dict[str, Any]) -> None:
         """Let the history have the scores of an epoch."""
@@ -333,7 +333,7 @@ class SyncedLoop(ABC):
         """Return whether the state is what the last scores are of, so that a checkpoint of it may be the best one."""
         return True
 
-    def _check_size(self, kept: FitCheckpoint) -> None:
+    def _check_size(self, checkpoint: FitCheckpoint) -> None:
         """Check that there are as many ranks as then, if each resumes from a part of its own.
 
         Raises
@@ -341,12 +341,12 @@ class SyncedLoop(ABC):
         CheckpointError
             There are not.
         """
-        bound, size = self._state.bound_to_ranks(within_epoch=kept.batch > 0), self._agreement.size
-        if bound and len(kept.own) != size:
+        bound, size = self._state.bound_to_ranks(within_epoch=checkpoint.batch > 0), self._agreement.size
+        if bound and len(checkpoint.own) != size:
             raise CheckpointError(
-                f"The checkpoint was made by {len(kept.own)} workers, and this run has {size}: each of them continues "
-                f"with what only that worker has ({', '.join(bound)}).",
-                change=f"Pass workers={len(kept.own)}, or checkpoint= another folder to begin anew.",
+                f"The checkpoint was made by {len(checkpoint.own)} workers, and this run has {size}: each of them "
+                f"continues with what only that worker has ({', '.join(bound)}).",
+                change=f"Pass workers={len(checkpoint.own)}, or checkpoint= another folder to begin anew.",
             )
 
     def _let_go(self) -> None:
@@ -394,7 +394,7 @@ class SyncedLoop(ABC):
         own = self._agreement.of_all(self._state.take_own()) if self._state.has_own else []
         if not self.leads:
             return
-        kept = FitCheckpoint(
+        checkpoint = FitCheckpoint(
             run=self._task.run,
             order=self._checkpointer.order(),
             configuration=self._configuration,
@@ -407,4 +407,4 @@ class SyncedLoop(ABC):
             epochs=list(self._epochs_told),
             read=[*self._read, (self._task.run, self._agreement.size, self._taken_by_all())],
         )
-        self._checkpointer.keep(kept, as_scored=self._is_as_scored())
+        self._checkpointer.keep(checkpoint, as_scored=self._is_as_scored())

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.collections.schema.number import NumberColumn
+from dask_train.collections.schema.plain import NumberColumn
 
 COLUMN = NumberColumn.of("data", "c", np.dtype("i8"))
 

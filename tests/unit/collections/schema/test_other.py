@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.collections.schema.other import OtherColumn
+from dask_train.collections.schema.plain import OtherColumn
 
 COLUMN = OtherColumn.of("data", "c", np.dtype(object))
 

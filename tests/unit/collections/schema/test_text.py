@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dask_train.collections.schema.text import TextColumn
+from dask_train.collections.schema.plain import TextColumn
 
 COLUMN = TextColumn.of("data", "c", pd.StringDtype())
 

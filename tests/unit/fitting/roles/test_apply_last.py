@@ -8,8 +8,7 @@ import pytest
 from keras import layers
 
 from dask_train.fitting.backends import backend_of
-from dask_train.fitting.roles.apply_last import ApplyLast
-from dask_train.fitting.roles.applying import at_every_apply
+from dask_train.fitting.roles.applying import ApplyLast, at_every_apply
 
 _random = np.random.default_rng(0)
 BATCH = _random.normal(size=(6, 4)).astype("f4"), _random.normal(size=(6, 1)).astype("f4")

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from dask_train.fitting.roles.better import mode_of
+from dask_train.fitting.roles.loop import mode_of
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from dask_train.fitting.roles.put_aside import put_aside
+from dask_train.fitting.roles.shares_trial import put_aside
 
 X = np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
 

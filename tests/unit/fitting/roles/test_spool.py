@@ -23,7 +23,7 @@ def network(value):
     return model
 
 
-class Told:
+class StepLogs:
     """Who looks at scores."""
 
     def __init__(self):
@@ -44,7 +44,7 @@ def ends():
         address = address_of("127.0.0.1", holder)
         session = SimpleNamespace(peers={"worker": [address]}, tls=None, should_stop=stopped.is_set)
         task = SimpleNamespace(secret=b"run", patience_s=5.0)
-        told = Told()
+        told = StepLogs()
         spool = Spool(address, spool_credentials(task, session), told)
         model = network(0.0)
         scorer = SpooledWeights(task, model, session)
@@ -95,7 +95,7 @@ def test_another_scorer_begins_with_what_was_not_scored(ends):
     other.close()  # killed as well
     other = SpooledWeights(ends.task, ends.model, ends.session)
     assert other.next(1.0) == {"epoch": 5}
-    ends.spool._on_scored(None, epoch=4, found={"val_loss": 9.0})  # of the first one, after all
+    ends.spool._on_scored(None, epoch=4, scores={"val_loss": 9.0})  # of the first one, after all
     other.scored({"val_loss": 1.0})
     other.close()
     assert (ends.told, ends.spool.scores) == ([[4], [4, 5], [5], (5, 1.0), []], {5: {"val_loss": 1.0}})

@@ -10,7 +10,7 @@ import torch
 
 from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result
-from dask_train.fitting.torch_module.result import evaluated, module_trained
+from dask_train.fitting.torch_module.api import evaluated, module_trained
 from dask_train.fitting.torch_module.values import plain, state_of
 from dask_train.trainers.common.outcome import Outcome
 

@@ -10,7 +10,7 @@ import pytest
 from alone import Alone, Rows, described, origins_of
 
 from dask_train.data.columns import SourceColumn
-from dask_train.fitting.trees.checkpoints import check_same, configuration_of
+from dask_train.fitting.trees.role import check_same, configuration_of
 from dask_train.fitting.trees.task import TreesTask
 
 PLAN = described(2, labels=None)

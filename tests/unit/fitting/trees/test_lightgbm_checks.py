@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dask_train as dt
-from dask_train.fitting.trees.lightgbm_checks import check_metrics
+from dask_train.fitting.trees.lightgbm_api import check_metrics
 
 
 @pytest.mark.parametrize(

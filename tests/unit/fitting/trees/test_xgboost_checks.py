@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import xgboost
 
-from dask_train.fitting.trees.xgboost_checks import check_labels, check_params
+from dask_train.fitting.trees.xgboost_api import check_labels, check_params
 
 CLASSIFIER = xgboost.XGBClassifier()
 

@@ -33,9 +33,9 @@ from dask_train.searching.going_on import SearchState, check_goes_on
 from dask_train.searching.kept import kept_search
 from dask_train.searching.opening import open_study
 from dask_train.searching.optuna_study import OptunaStudy
+from dask_train.searching.pool import trained
 from dask_train.searching.result import SearchResult
 from dask_train.searching.texts import text_of
-from dask_train.searching.to_the_end import trained
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(120, 5))

@@ -16,7 +16,7 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.data.account import BatchRange
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles.better import mode_of
+from dask_train.fitting.roles.loop import mode_of
 from dask_train.fitting.roles.sent_callbacks import held_by, matched
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.spec import FitTask
@@ -118,7 +118,7 @@ class Slow:
         self.may, self.began = threading.Semaphore(0), threading.Semaphore(0)
         self.saved, self.scores = [], []
 
-    def save(self, write, scratch, *, score, mode, held):
+    def save(self, write, scratch, *, score, mode, is_held):
         self.began.release()
         assert self.may.acquire(timeout=30)
         self.saved.append(write.__self__.steps)

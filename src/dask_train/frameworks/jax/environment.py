@@ -1,8 +1,10 @@
-"""How many threads XLA computes with on the CPU."""
+"""What processes with JAX import, and how many threads XLA computes with on the CPU."""
 
 from __future__ import annotations
 
 import os
+
+JAX_IMPORTS = ("jax", "jax.numpy")
 
 
 def take_threads(num_threads: int) -> None:
