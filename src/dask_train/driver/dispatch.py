@@ -77,7 +77,7 @@ class Dispatch:
             settings=self._job.settings,
             preload=self._job.preload,
             progress_every_s=min(QUIET_S if self._job.stop is None else LIVELY_S, plan.progress_s / 10),
-            patience_s=plan.progress_s,
+            data_timeout_s=plan.progress_s,
             stop_s=plan.stop_s,
             needs_devices=self._job.gpus == 1,
             leave_within_s=(0.0 if self._job.follows is None else LEAVE_S) if plan.in_place else None,

@@ -159,13 +159,13 @@ def of_run(run: RunSettings) -> dict[str, Any]:
         "resume": run.resume,
         "run": uuid.uuid4().hex,
         # Longer than the run's own deadline, whose error tells the cause of a stall.
-        "patience_s": 1.5 * Deadlines.from_dask_config().progress_s,
+        "collective_timeout_s": 1.5 * Deadlines.from_dask_config().progress_s,
     }
 
 
 def of_trial() -> dict[str, Any]:
     """Return the fields of a trial's task, in place of :func:`of_run`: stop rules and checkpoints are the search's."""
-    return {"run": uuid.uuid4().hex, "patience_s": 1.5 * Deadlines.from_dask_config().progress_s}
+    return {"run": uuid.uuid4().hex, "collective_timeout_s": 1.5 * Deadlines.from_dask_config().progress_s}
 
 
 class RunKeywords(TypedDict, total=False):

@@ -55,7 +55,7 @@ def run_role(end: int, account: int) -> None:
         checkpoints = _checkpoints(start)
         link.tell(Ready(peer=framework.prepare(me), pid=os.getpid()))
         enter = link.expect(Enter)
-        link.wait_at_most(enter.patience_s)
+        link.wait_at_most(enter.data_timeout_s)
         data = None if enter.data is None else (enter.data.table, link.mapped(enter.data))
         peers = AddressBook({role: list(addresses) for role, addresses in enter.peers.items()})
         with framework.rendezvous(me, peers, enter.timeout_s) as extras:
@@ -73,7 +73,7 @@ def run_role(end: int, account: int) -> None:
                 account=batches,
                 checkpoint=checkpoints,
                 scratch=Path(start.scratch),
-                meeting=Meeting(link, me, enter.timeout_s, enter.patience_s, joins=start.joins),
+                meeting=Meeting(link, me, enter.timeout_s, enter.data_timeout_s, joins=start.joins),
             )
             session = Session(link, me, equipment)
             link.spent.begin()

@@ -188,10 +188,10 @@ class AsynchronousWorker(Worker):
                 moved, seen = time.monotonic(), steps
             if self.session.should_stop():
                 stops_at = min(stops_at, time.monotonic() + _LAST_STEPS_S)
-            elif time.monotonic() - moved > self.task.patience_s:
+            elif time.monotonic() - moved > self.task.collective_timeout_s:
                 raise StalledError(
                     f"Worker 0 has gone through its rows, and waits for worker {', '.join(map(str, missing))}, which "
-                    f"has taken no step for {self.task.patience_s:g} s.",
+                    f"has taken no step for {self.task.collective_timeout_s:g} s.",
                     "It hangs, or its process was stopped.",
                     "See what it does with run.diagnose(), or raise train.progress.timeout.",
                 )

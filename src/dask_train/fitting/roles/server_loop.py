@@ -89,7 +89,7 @@ class ServerLoop(KerasLoop):
             super().keep(state)
             self._bring()
         else:
-            raise StalledError(f"Worker 0 has brought no weights within {self._task.patience_s:g} s.")
+            raise StalledError(f"Worker 0 has brought no weights within {self._task.collective_timeout_s:g} s.")
         return self.start
 
     def hold_everything(self) -> None:

@@ -212,10 +212,10 @@ class Checkpointer:
         writing = self._writing
         if writing is not None:
             with self._session._link.spent.on(CHECKPOINTS):
-                writing.join(self._task.patience_s)
+                writing.join(self._task.collective_timeout_s)
             if writing.is_alive():
                 raise CheckpointError(
-                    f"A checkpoint is still being written after {self._task.patience_s:g} s.",
+                    f"A checkpoint is still being written after {self._task.collective_timeout_s:g} s.",
                     "Where checkpoints are kept is slow, or does not answer.",
                     "Pass checkpoint= a faster place, or raise train.progress.timeout.",
                 )
