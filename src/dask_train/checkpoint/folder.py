@@ -145,7 +145,7 @@ class CheckpointFolder:
         mode
             "min" or "max", whichever is better. Default: the mode in the settings.
         held
-            Whether to keep the checkpoint until :meth:`settle` is called with its score. Default: false.
+            Whether to keep the checkpoint until :meth:`set_score` is called with its score. Default: false.
 
         Returns
         -------
@@ -171,7 +171,7 @@ class CheckpointFolder:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def settle(self, name: str, score: float | None, mode: str) -> None:
+    def set_score(self, name: str, score: float | None, mode: str) -> None:
         """Set the score of a checkpoint saved with ``held``; remove it if it is neither recent nor the best.
 
         Parameters

@@ -82,7 +82,7 @@ class Checkpointer:
         self._writing: threading.Thread | None = None
         self._waiting: list[_Candidate] = []  # to be written next: the last one, and those that may be the best
         self._awaiting: list[_Candidate] = []  # still without their scores, in the order of their epochs
-        self._settled: list[_Candidate] = []  # written, and their scores came later, or will not come
+        self._scored_late: list[_Candidate] = []  # written, and their scores came later, or will not come
         self._open: Collection[int] = ()  # epochs whose scores may come
         self._early: dict[int, float] = {}  # a score that came before its checkpoint
         policy = task.checkpoint
@@ -167,7 +167,7 @@ class Checkpointer:
         with self._lock:
             self._open = frozenset(epochs) if self.judges_later else ()
             for one in [one for one in self._awaiting if one.awaits not in self._open]:
-                self._settle(one)
+                self._stop_awaiting(one)
 
     def came(self, epoch: int, found: dict[str, float]) -> None:
         """Take the scores that a scorer has computed for an epoch's weights; from any thread."""
@@ -177,7 +177,7 @@ class Checkpointer:
             known = [one for one in self._awaiting if one.awaits == epoch]
             for one in known:
                 one.score = self._if_best(found[self._of])
-                self._settle(one)
+                self._stop_awaiting(one)
             self._early = {} if known else {epoch: found[self._of]}
 
     def best(self) -> FitCheckpoint | None:
@@ -315,12 +315,12 @@ class Checkpointer:
         self._best_score = score
         return score
 
-    def _settle(self, one: _Candidate) -> None:
+    def _stop_awaiting(self, one: _Candidate) -> None:
         """Stop waiting for a candidate's score."""
         self._awaiting.remove(one)
         one.awaits = None
         if one.name:
-            self._settled.append(one)
+            self._scored_late.append(one)
             self._go_on_writing()
 
     def _go_on_writing(self) -> None:
@@ -332,15 +332,15 @@ class Checkpointer:
         """Write all checkpoints that wait; the background thread."""
         while True:
             with self._lock:
-                if not (self._settled or self._waiting):
+                if not (self._scored_late or self._waiting):
                     self._writing = None
                     return
-                one = self._settled.pop(0) if self._settled else self._waiting.pop(0)
+                one = self._scored_late.pop(0) if self._scored_late else self._waiting.pop(0)
                 score, held = one.score, one.awaits is not None
             try:
                 folder = self._session.checkpoints()
                 if one.kept is None:
-                    folder.settle(one.name, score, self._mode)
+                    folder.set_score(one.name, score, self._mode)
                     continue
                 where = folder.save(one.kept.write, self._session.scratch, score=score, mode=self._mode, held=held)
             except BaseException as error:
@@ -350,7 +350,7 @@ class Checkpointer:
                 one.kept = None  # its arrays are a whole model
                 one.name = where.rpartition("/")[2] if held else ""
                 if held and one.awaits is None:  # its score came while it was written
-                    self._settled.append(one)
+                    self._scored_late.append(one)
             del one
 
     def _tell_of_set_weights(self) -> None:
