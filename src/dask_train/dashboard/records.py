@@ -74,7 +74,7 @@ class Records:
         if run.id not in self.traces:
             self._begin(run)
         trace = self.traces[run.id]
-        for key, seconds in trace.told(events, now):
+        for key, seconds in trace.take_progress(events, now):
             self.seconds[key] = self.seconds.get(key, 0.0) + seconds
         scores = scores_in(events)
         for score in scores:

@@ -61,7 +61,7 @@ class Dispatch:
         self._hosts: dict[str, str] = {}
         self._told_of_sharing = False
         self._lost: set[str] = set()  # Dask workers: one that is started again has another address
-        self._told: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
+        self._announced: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
         self._secret = secrets.token_bytes(32)
         self._placing: dict[tuple[commands.Key, ...], asyncio.Task[Any]] = {}
         plan = self._job.plan
@@ -148,8 +148,8 @@ class Dispatch:
         """Tell a role's agent what a data set is, once; the placement of its rows stays for the run."""
         roles = self._course.state.roles
         announcement = (roles[of.key].address, of.role, number)
-        if announcement not in self._told:
-            self._told.add(announcement)
+        if announcement not in self._announced:
+            self._announced.add(announcement)
             ranks = [roles[of.role, rank].address for rank in range(self._course.state.plan.counts[of.role])]
             table = data.table(of.role, ranks)
             where = [[address for address in holders if address not in self._lost] for holders in data.where]
@@ -171,7 +171,7 @@ class Dispatch:
 
     def worker_lost(self, address: str) -> None:
         """Forget the agent of a Dask worker that is gone: its task would wait there for ever."""
-        self._told = {announcement for announcement in self._told if announcement[0] != address}
+        self._announced = {announcement for announcement in self._announced if announcement[0] != address}
         self._lost.add(address)
         self._briefs.pop(address, None)
         if (known := self._agents.pop(address, None)) is not None:
@@ -266,7 +266,7 @@ class Dispatch:
         """Let the next role that starts there get another one."""
         if address in self._agents and self._agents[address][1] is future:
             del self._agents[address]
-            self._told = {announcement for announcement in self._told if announcement[0] != address}
+            self._announced = {announcement for announcement in self._announced if announcement[0] != address}
 
     def _agent_ended(self, address: str, future: Future, error: str) -> None:
         self._forget_agent(address, future)

@@ -70,7 +70,7 @@ class Heard:
             self._happened(events.AwaitsClient, of, awaits=awaits)
 
     def _noted(self, of: RoleProcess, message: Message) -> None:
-        self._course.history.told(of, message)
+        self._course.history.record(of, message)
 
     # What it asks for
 

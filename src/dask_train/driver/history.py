@@ -243,7 +243,7 @@ class History:
         self._progressed[key] = time
         return True
 
-    def told(self, of: RoleProcess, message: Message) -> None:
+    def record(self, of: RoleProcess, message: Message) -> None:
         """Note a role's picture or account, that it resumes from a checkpoint, or what is shown at once."""
         match message:
             case Pictured():

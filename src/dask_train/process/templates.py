@@ -112,7 +112,7 @@ class Templates:
         self._cluster, self._own_folder = cluster, own_folder
         self._templates: dict[Any, Template] = {}
         self._closed = False
-        self._told: set[str] = set()
+        self._warned_of: set[str] = set()
 
     async def start(self, start: ProcessStart) -> Process:
         """Start a process as a fork of its template, or from scratch if that fails.
@@ -136,8 +136,8 @@ class Templates:
         return spawn(start.launch)
 
     def _tell_once(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
+        if message not in self._warned_of:
+            self._warned_of.add(message)
             logger.warning(message)
 
     async def _forked(self, start: ProcessStart, preload: Preload) -> Process:

@@ -92,7 +92,7 @@ def run_role(end: int, account: int) -> None:
         batches.seal()
         if checkpoints is not None:
             checkpoints.release()
-        words = told(error, framework.hint(error))
+        words = error_fields(error, framework.hint(error))
         last_word = Failed(launching=launching, unanswered=isinstance(error, StalledError), **words)
         status = 1
     link.tell(last_word)
@@ -147,7 +147,7 @@ def _pickled(result: Any, **options: Any) -> bytes:
         ) from error
 
 
-def told(error: BaseException, hint: str = "") -> dict[str, Any]:
+def error_fields(error: BaseException, hint: str = "") -> dict[str, Any]:
     """Return an exception for the client: pickled where that works, and in words in any case."""
     hint = f" {hint}" if hint else _missing(error)
     lines = traceback.TracebackException.from_exception(error)

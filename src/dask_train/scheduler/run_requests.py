@@ -256,7 +256,7 @@ class RunRequests:
             entry.keep_output((role, rank), attempt, end, data)
         if entry.over or agent not in entry.inboxes:
             return _GONE
-        self.runs.news(entry, entry.told(agent, number, list(events)))
+        self.runs.news(entry, entry.take_events(agent, number, list(events)))
         deadline = time.monotonic() + timeout_s
         while len(entry.events.messages) > MAX_BEHIND and not entry.over:
             if not await changed_within(entry.events.changed, deadline - time.monotonic()):

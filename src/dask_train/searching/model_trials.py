@@ -104,7 +104,7 @@ class TrialSession:
         told: set[str] | None = None,
     ) -> None:
         self._session, self._order, self._held = session, order, held
-        self._told: set[str] = set() if told is None else told
+        self._noticed: set[str] = set() if told is None else told
         vars(self).update(extras)
         self._loop: SyncedLoop | None = None
         self._is_to_end = False
@@ -193,8 +193,8 @@ class TrialSession:
 
     def notice(self, text: str) -> None:
         """Do as :meth:`Session.notice`, once in the process: most trials have the same to tell."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._noticed:
+            self._noticed.add(text)
             self._session.notice(text)
 
     def should_stop(self) -> bool:

@@ -31,7 +31,7 @@ class RoleSession:
     """
 
     def __init__(self, me: RoleInfo, framework: Framework, extras: Mapping[str, Any], told: Connection) -> None:
-        self.me, self.framework, self.extras, self._told = me, framework, extras, told
+        self.me, self.framework, self.extras, self._connection = me, framework, extras, told
 
     def __getattr__(self, name: str) -> Any:
         extras = self.__dict__.get("extras", {})
@@ -43,7 +43,7 @@ class RoleSession:
 
     def wait_until_stopped(self) -> None:
         """Return when the test stops this role."""
-        self._told.recv()
+        self._connection.recv()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -228,7 +228,7 @@ class _InProcessRun:
             account.seal()
             raise
         finally:
-            self._history.told(ROLE, Accounted(account=read_account(descriptor)))
+            self._history.record(ROLE, Accounted(account=read_account(descriptor)))
 
     def _result(self, value: Any) -> Result:
         history, reason = self._history, self._link.stop_reason

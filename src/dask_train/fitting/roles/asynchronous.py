@@ -16,7 +16,7 @@ from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.applying import at_every_apply
 from dask_train.fitting.roles.aside import is_aside
 from dask_train.fitting.roles.by_row import loss_of_rows_together
-from dask_train.fitting.roles.metrics import Metrics, Told
+from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.pushing import Pushing
 from dask_train.fitting.roles.rehearsal import has_own_steps
 from dask_train.fitting.roles.server_agreement import ServerAgreement
@@ -81,7 +81,7 @@ class AsynchronousWorker(Worker):
         self.loop = self.moment.loop = ServerLoop(
             task, session, self.moment, self.model, self.data.schema, self.servers
         )
-        self._last: Told | None = None  # the last step's
+        self._last: StepLogs | None = None  # the last step's
 
     def begin(self, callbacks: Any) -> None:
         """Go on where this worker was, if it takes another's place, or all with a checkpoint."""
@@ -107,7 +107,7 @@ class AsynchronousWorker(Worker):
     def _begin_step(self) -> None:
         self.pushing.begin_step(self.position.steps + 1, looks=self.loop.begins_last)
 
-    def stepped(self, told: Told, *, ends: bool) -> Any:
+    def stepped(self, told: StepLogs, *, ends: bool) -> Any:
         """Report what the step has counted, and take the weights of the moment."""
         epoch, has_rows = self.position.epoch, self.share.weight > 0
         self.loop.count_step()
@@ -148,7 +148,7 @@ class AsynchronousWorker(Worker):
             self.servers.everything()
         self.moment.ending = []
 
-    def validated(self, told: Told, *, ends: bool, last: bool) -> Any:  # noqa: ARG002 - it counts for itself
+    def validated(self, told: StepLogs, *, ends: bool, last: bool) -> Any:  # noqa: ARG002 - it counts for itself
         """See :meth:`Worker.validated`."""
         return told.values
 
@@ -212,7 +212,7 @@ class AsynchronousWorker(Worker):
     def _count_all_rows(self, outcome: Outcome, counted: dict[int, list[np.ndarray]]) -> None:
         """Let the history have the metrics of all rows of each epoch, as the servers have counted them."""
         history = outcome.history
-        step_logs = self._last or Told({name: None for name in history if not name.startswith("val_")})
+        step_logs = self._last or StepLogs({name: None for name in history if not name.startswith("val_")})
         for place, epoch in enumerate(outcome.epoch):
             if epoch in counted:
                 self.metrics.set(counted[epoch])

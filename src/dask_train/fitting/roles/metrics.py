@@ -19,7 +19,7 @@ from dask_train.fitting.roles.weights import value_of
 from dask_train.keras_models import state
 
 
-class Told(NamedTuple):
+class StepLogs(NamedTuple):
     """What a step has returned.
 
     Attributes
@@ -34,7 +34,7 @@ class Told(NamedTuple):
     derived: Derived = Derived()
 
     @classmethod
-    def of(cls, logs: Any, derived: Derived) -> Told:
+    def of(cls, logs: Any, derived: Derived) -> StepLogs:
         """Make logs of what a ``train_step`` has returned, which may be no logs."""
         return cls(flat(logs), derived)
 
@@ -82,7 +82,7 @@ class Metrics:
         self._see_variables()
         return self._variables
 
-    def renewed(self, told: Told) -> dict[str, Any]:
+    def renewed(self, told: StepLogs) -> dict[str, Any]:
         """Return the logs of a step that depend on what metrics have counted, from what these hold now.
 
         Where it is not known what logs depend on, they are metrics' results that have a metric's name.
@@ -142,7 +142,7 @@ class MetricSums(Metrics):
         self._channels: dict[Any, Any] = {}
         self._carried: list[np.ndarray] = []
 
-    def gather(self, told: Told) -> dict[str, Any]:
+    def gather(self, told: StepLogs) -> dict[str, Any]:
         """Add up, after a step; the logs of that step over all workers, as the first worker has them.
 
         What does not depend on what metrics have counted is counted with this worker's share of the rows.

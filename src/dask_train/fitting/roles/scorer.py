@@ -12,7 +12,7 @@ import keras
 
 from dask_train.fitting.backends import backend_of
 from dask_train.fitting.roles.gradients import RowFraction
-from dask_train.fitting.roles.metrics import Metrics, Told
+from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.models import build
 from dask_train.fitting.roles.servers import servers_of
 from dask_train.fitting.roles.spool import SpooledWeights
@@ -139,7 +139,7 @@ def _unless_stopped(
     model: Any,
     validation: Validation,
     moved: Callable[[], None],
-    step_logs: Told,
+    step_logs: StepLogs,
     *,
     ends: bool,  # noqa: ARG001
 ) -> Any:

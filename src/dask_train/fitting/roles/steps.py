@@ -14,7 +14,7 @@ from dask_train.data.columns import Columns
 from dask_train.errors import DataError
 from dask_train.fitting.backends import Backend, Derived
 from dask_train.fitting.roles.gradients import RowFraction
-from dask_train.fitting.roles.metrics import Metrics, Told
+from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.own_metrics import check_sums_in_steps
 from dask_train.fitting.roles.rehearsal import Inspection, learn_losses
 from dask_train.fitting.roles.shares_trial import compare_shares
@@ -98,31 +98,31 @@ class Steps:
         self._floatx = keras.config.floatx()
         self._run: Callable[[Any], Any] | None = None
         self._derived = Derived()
-        self._told = Told({})
+        self._logs = StepLogs({})
 
     def __call__(self, iterator: Any) -> Any:  # noqa: ARG002 - Keras' own iterator, which counts steps only
         """Take the steps of one call; the logs of the last one."""
         logs: Any = None
         for left in reversed(range(self._feed.num_in_call())):
-            self._told = self._taken() if self._feed.is_taken() else self._step_on(next(self._feed.batches))
-            logs = self._after(self._told, ends=left == 0)
+            self._logs = self._taken() if self._feed.is_taken() else self._step_on(next(self._feed.batches))
+            logs = self._after(self._logs, ends=left == 0)
         return logs
 
-    def _taken(self) -> Told:
+    def _taken(self) -> StepLogs:
         """Return the outcome of a step that another worker has taken, whose counts this one's metrics continue."""
         self._rank.metrics.go_on()
-        return Told(self._rank.metrics.results())
+        return StepLogs(self._rank.metrics.results())
 
-    def _step_on(self, columns: Sequence[Any]) -> Told:
+    def _step_on(self, columns: Sequence[Any]) -> StepLogs:
         rank = self._rank
         rows = rank.backend.num_rows(columns[0])
         rank.share.set(rows, rank.session.global_rows)
         return self._stepped(columns) if rows else self._stepped_without_rows()
 
-    def _stepped_without_rows(self) -> Told:
+    def _stepped_without_rows(self) -> StepLogs:
         rank = self._rank
         if rank.weights is None:
-            return self._told
+            return self._logs
         rank.metrics.go_on()  # so that what is carried from a checkpoint is not forgotten
         metrics, statistics, weights = rank.metrics.state(), rank.weights.statistics(), rank.weights
 
@@ -137,17 +137,17 @@ class Steps:
         set_back()
         return step_logs
 
-    def _stepped(self, columns: Sequence[Any]) -> Told:
+    def _stepped(self, columns: Sequence[Any]) -> StepLogs:
         batch = self._packed(columns)
         self._rank.metrics.go_on()
         if self._run is not None:
-            return Told.of(self._run(batch), self._derived)
+            return StepLogs.of(self._run(batch), self._derived)
         run = self._made(batch)
         if self._rank.applies_last:
             self._rank.metrics.variables()  # which are not to be looked for within the step
         logs = run(batch)  # it makes the metrics' variables
         self._run, self._derived = run, self._rank.backend.derived(run, self._rank.metrics.variables())
-        return Told.of(logs, self._derived)
+        return StepLogs.of(logs, self._derived)
 
     def _made(self, batch: Any) -> Callable[[Any], Any]:
         """Return the step, of which is known what has to be before it is taken."""

@@ -18,7 +18,7 @@ from dask_train.fitting.roles.global_batch import global_batch_of_all
 from dask_train.fitting.roles.gradients import summed_gradients
 from dask_train.fitting.roles.in_place import left_as_keras_would
 from dask_train.fitting.roles.loop import METRICS, OWN, KerasLoop
-from dask_train.fitting.roles.metrics import MetricSums, Told
+from dask_train.fitting.roles.metrics import MetricSums, StepLogs
 from dask_train.fitting.roles.moments import moments_of_all
 from dask_train.fitting.roles.reductions import losses_of_all
 from dask_train.fitting.roles.spool import Spool, spool_credentials
@@ -88,7 +88,7 @@ class SynchronousWorker(Worker):
         self._is_mirrored = False  # whether metrics are asked for what they have counted in the step in hand
         tell_of_wire(task.wire, session, replicas)
         self._has_told = False  # of weights that may be no averages
-        self._ungathered: Told | None = None  # the logs of the last step, where they are of this worker alone
+        self._ungathered: StepLogs | None = None  # the logs of the last step, where they are of this worker alone
 
     def begin(self, callbacks: Any) -> None:
         """Resume from the last checkpoint, if there is one; all workers with the first one's weights."""
@@ -151,7 +151,7 @@ class SynchronousWorker(Worker):
         self.loop.mirror_step()
         self._is_mirrored = False
 
-    def stepped(self, told: Told, *, ends: bool) -> Any:
+    def stepped(self, told: StepLogs, *, ends: bool) -> Any:
         """See :meth:`Worker.stepped`."""
         if self.loop.is_behind_step and self.metrics.carries:
             self.loop.start_all_again("a worker was lost whose metrics have no variables before a step")
@@ -197,7 +197,7 @@ class SynchronousWorker(Worker):
         if self.position.batch:
             self._average_statistics()
 
-    def validated(self, told: Told, *, ends: bool, last: bool) -> Any:
+    def validated(self, told: StepLogs, *, ends: bool, last: bool) -> Any:
         """See :meth:`Worker.validated`."""
         return self.metrics.gather(told) if last or (ends and self._control.test_batches) else told.values
 

@@ -16,7 +16,7 @@ from dask_train.fitting.roles.callbacks import Follower, Leader
 from dask_train.fitting.roles.configuration import rates_of, set_rates
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.loop import CALLBACKS, KerasLoop
-from dask_train.fitting.roles.metrics import Metrics, Told
+from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.models import build, built_already
 from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of, take_states
 from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
@@ -103,11 +103,11 @@ class Worker(ABC):
         """Settle weights, and with which batch to begin."""
 
     @abstractmethod
-    def stepped(self, told: Told, *, ends: bool) -> Any:
+    def stepped(self, told: StepLogs, *, ends: bool) -> Any:
         """Note a step of training, with which a call of Keras' ``ends`` or not; return what callbacks see."""
 
     @abstractmethod
-    def validated(self, told: Told, *, ends: bool, last: bool) -> Any:
+    def validated(self, told: StepLogs, *, ends: bool, last: bool) -> Any:
         """Do as :meth:`stepped`, of validation; ``last`` of all its steps."""
 
     @abstractmethod
@@ -227,7 +227,7 @@ class Worker(ABC):
         validation = Validation(self.task, self.validation_data(), self.epochs.steps_per_execution)
         self._warnings.append(validation.warning)
 
-        def after(step_logs: Told, *, ends: bool) -> Any:
+        def after(step_logs: StepLogs, *, ends: bool) -> Any:
             return self.validated(step_logs, ends=ends, last=validation.took())
 
         self.model.test_function = self.function_of(validation.feed, self.model.test_step, after)

@@ -129,9 +129,9 @@ class ModuleShares:
     def own(self) -> dict[str, Any]:
         """Return the state of this worker's shares."""
         self._streams[self._drawing] = RandomStreams.taken()
-        streams = {str(stream): self._streams[stream].told() for stream in (*self.mine, ALL)}
+        streams = {str(stream): self._streams[stream].to_plain() for stream in (*self.mine, ALL)}
         if self._replicas.rank == 0:
-            streams[str(FIRST)] = self._streams[FIRST].told()
+            streams[str(FIRST)] = self._streams[FIRST].to_plain()
         return {
             "first": self.mine.start,
             "streams": streams,
@@ -140,7 +140,7 @@ class ModuleShares:
 
     def set_own(self, own: dict[str, Any]) -> None:
         """Restore a value of :meth:`own`, for those of its shares that this worker has."""
-        self._streams |= {int(stream): RandomStreams.of_told(state) for stream, state in own["streams"].items()}
+        self._streams |= {int(stream): RandomStreams.from_plain(state) for stream, state in own["streams"].items()}
         self._streams[self._drawing].set()
         for share, arrays in enumerate(own["buffers"], own["first"]):
             if share in self.mine:

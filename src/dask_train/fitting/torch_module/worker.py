@@ -231,7 +231,7 @@ class ModuleWorker:
     def _move_weights(self, outer: OuterSteps) -> None:
         """End a round of local steps: the outer optimizer moves the shared weights."""
         outer.move()
-        for done in self._local.told():
+        for done in self._local.take_results():
             if self.loop.leads:
                 self._metrics.update(done.loss, done.outputs, done.y, done.rows)
         if not self._has_moved:
@@ -285,9 +285,9 @@ class ModuleWorker:
         self.loop.mirror_step()
 
     def _results(self) -> dict[str, Any]:
-        return self._told(self._metrics)
+        return self._results_of(self._metrics)
 
-    def _told(self, metrics: ModuleMetrics) -> dict[str, Any]:
+    def _results_of(self, metrics: ModuleMetrics) -> dict[str, Any]:
         """Return the results of metrics in the first worker; empty in the others."""
         if not self.loop.leads:
             return {}
@@ -307,7 +307,7 @@ class ModuleWorker:
         self._module.eval()
         with closing(turn):
             passing.through(turn, data, min(num_batches, self._task.validation_steps or num_batches))
-        return {f"val_{name}": value for name, value in self._told(passing.metrics).items()}
+        return {f"val_{name}": value for name, value in self._results_of(passing.metrics).items()}
 
 
 # A function, not a method: a bound method in the loop would form a cycle that keeps the data alive until garbage

@@ -106,7 +106,7 @@ class SyncedLoop(ABC):
         self.stopped = False
         self._rules, self._stop_reason = EpochRules(task.epoch_rules), ""
         self.history: dict[str, list[Any]] = {}
-        self._epochs_told: list[int] = []
+        self._reported_epochs: list[int] = []
         self._read: list[Read] = []
         self._saved_steps = 0
         self._borders: Borders | None = None
@@ -156,7 +156,7 @@ class SyncedLoop(ABC):
             kept.check_parts(state.names)
             self._check_size(kept)
             self._take_over(kept)
-            self._stop_reason = "" if kept.batch else self._rules.met(self.history, self._epochs_told)
+            self._stop_reason = "" if kept.batch else self._rules.met(self.history, self._reported_epochs)
         resume_point = (
             None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.shared, kept.own, self._stop_reason)
         )
@@ -224,7 +224,7 @@ class SyncedLoop(ABC):
         """Return copies of the loop state that only the first rank has; None in the others."""
         if not self.leads:
             return None
-        known = {"history": self._told_history(), "epochs": list(self._epochs_told), "read": list(self._read)}
+        known = {"history": self._copied_history(), "epochs": list(self._reported_epochs), "read": list(self._read)}
         return {**known, "checkpoint_steps": self._checkpointer.steps}
 
     def _take_place(self, received: State) -> None:
@@ -240,7 +240,7 @@ class SyncedLoop(ABC):
             if own.led is not None:
                 parts, led = own.led
                 self._state.restore_some(parts)
-                self.history, self._epochs_told, self._read = led["history"], led["epochs"], led["read"]
+                self.history, self._reported_epochs, self._read = led["history"], led["epochs"], led["read"]
                 self._checkpointer.steps = led["checkpoint_steps"]
             self._state.restore_mirrored(pickle.loads(own.parts))  # noqa: S301 - as above
         self._is_joining = bool(alike.get("is_passed"))
@@ -293,8 +293,8 @@ class SyncedLoop(ABC):
                 applied = {rank: [*before.get(rank, []), *applied.get(rank, [])] for rank in ranks}
         return Outcome(
             header=header,
-            history=self._told_history(),
-            epoch=self._epochs_told,
+            history=self._copied_history(),
+            epoch=self._reported_epochs,
             steps=self.position.steps,
             read=[read for read in self._read if read[0] != self._task.run],
             num_rows=self._session.num_rows,
@@ -318,16 +318,16 @@ class SyncedLoop(ABC):
 
     def _take_over(self, kept: FitCheckpoint) -> None:
         """Continue the history of a checkpoint; in the first rank."""
-        self.history, self._epochs_told, self._read = kept.history, kept.epochs, kept.read
+        self.history, self._reported_epochs, self._read = kept.history, kept.epochs, kept.read
 
     def _note(self, epoch: int, scores: dict[str, Any]) -> None:
         """Append the scores of an epoch to the history."""
         if self.leads:
-            self._epochs_told.append(epoch)
+            self._reported_epochs.append(epoch)
             for name, value in scores.items():
                 self.history.setdefault(name, []).append(value)
 
-    def _told_history(self) -> dict[str, list[Any]]:
+    def _copied_history(self) -> dict[str, list[Any]]:
         """Return a copy of the history, for a checkpoint or the result."""
         return {name: list(values) for name, values in self.history.items()}
 
@@ -366,7 +366,7 @@ class SyncedLoop(ABC):
             awaited = self._task.stop_names | self._rules.names
             check_stop_told(awaited, self.history, unit)
             self._checkpointer.scored(None, scores)
-            self._stop_reason = self._rules.met(self.history, self._epochs_told)
+            self._stop_reason = self._rules.met(self.history, self._reported_epochs)
 
     def _pass_sync_point(self, *, epoch_ends: bool) -> bool:
         """Agree with the other ranks whether to save, stop or resize, and do so."""
@@ -405,8 +405,8 @@ class SyncedLoop(ABC):
             steps=self.position.steps,
             shared=self._state.take_shared(),
             own=own,
-            history=self._told_history(),
-            epochs=list(self._epochs_told),
+            history=self._copied_history(),
+            epochs=list(self._reported_epochs),
             read=[*self._read, (self._task.run, self._agreement.size, self._taken_by_all())],
         )
         self._checkpointer.keep(kept, as_scored=self._is_as_scored())

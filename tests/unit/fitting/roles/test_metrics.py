@@ -10,7 +10,7 @@ from keras import layers
 
 from dask_train.fitting.backends import Derived
 from dask_train.fitting.roles.gradients import RowFraction
-from dask_train.fitting.roles.metrics import Metrics, MetricSums, Told
+from dask_train.fitting.roles.metrics import Metrics, MetricSums, StepLogs
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ def test_logs_are_renewed_from_what_metrics_hold(model):
     metrics = Metrics(model)
     logs = {"g_loss": tf.constant(0.5), "loss": tf.constant(0.75), "generator_loss": tf.constant(1.0), "other": 1.0}
     derived = Derived(names=("g_loss",), again=lambda: [2 * model.tracker.result()], raw=frozenset(["loss"]))
-    found = metrics.renewed(Told(logs, derived))
+    found = metrics.renewed(StepLogs(logs, derived))
     assert {name: float(value) for name, value in found.items()} == {"g_loss": 3.0, "generator_loss": 1.5}
-    found = metrics.renewed(Told({name: logs[name] for name in ("loss", "other")}))
+    found = metrics.renewed(StepLogs({name: logs[name] for name in ("loss", "other")}))
     assert {name: float(value) for name, value in found.items()} == {"loss": 0.0}
-    assert Told.of(None, derived).values == {}
+    assert StepLogs.of(None, derived).values == {}
 
 
 def counting(values):
@@ -54,7 +54,7 @@ def test_what_each_worker_has_counted_goes_on_with_as_many_or_others(on_each_ran
         metrics.go_on()
         before = metrics.counted()
         models[rank].tracker.update_state([10.0])
-        metrics.gather(Told({}))
+        metrics.gather(StepLogs({}))
         return before
 
     before = on_each_rank(go_on, size)
