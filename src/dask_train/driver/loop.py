@@ -13,10 +13,10 @@ from dask_train.cluster.own_cluster import Shield
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_dashboard, ensure_plugin
 from dask_train.driver.computing import LOOKS, while_computed
-from dask_train.driver.course import Course
 from dask_train.driver.dispatch import Dispatch
 from dask_train.driver.heard import Heard
 from dask_train.driver.job import Job
+from dask_train.driver.run_context import RunContext
 from dask_train.driver.setting_texts import setting_texts
 from dask_train.errors import DaskTrainError, DataError, in_words
 from dask_train.masking import masked_value
@@ -46,13 +46,13 @@ CANCEL_S = 5.0
 UNANSWERED_S = 0.5
 
 
-class Driver(Course):
+class Driver(RunContext):
     """Drives one run.
 
     Parameters
     ----------
     peer, job, data
-        As :class:`Course` has them.
+        As :class:`RunContext` has them.
     beside
         What else is done with the driver while the run lasts. Default: nothing.
     """
