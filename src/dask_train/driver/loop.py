@@ -12,9 +12,9 @@ from typing import Any
 from dask_train.cluster.own_cluster import Shield
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_dashboard, ensure_plugin
+from dask_train.driver.agent_messages import AgentMessages
 from dask_train.driver.computing import LOOKS, while_computed
 from dask_train.driver.dispatch import Dispatch
-from dask_train.driver.heard import Heard
 from dask_train.driver.job import Job
 from dask_train.driver.run_context import RunContext
 from dask_train.driver.setting_texts import setting_texts
@@ -64,7 +64,7 @@ class Driver(RunContext):
         self._beside = beside
         self.finish: commands.Finish | None = None
         self.dispatch = Dispatch(self)
-        self._heard = Heard(self, self.dispatch)
+        self._agent_messages = AgentMessages(self, self.dispatch)
         self._shield = Shield(peer)
         self._rule_seen = 0
         self._num_waits = 0
@@ -255,7 +255,7 @@ class Driver(RunContext):
                 return
             since += len(answer["events"])
             for raw in answer["events"]:
-                self._heard.told(*from_plain(raw))
+                self._agent_messages.handle(*from_plain(raw))
             if answer["events"]:
                 self._judge()
                 self.tell()

@@ -20,15 +20,15 @@ from dask_train.run import events
 PROGRESS_S = 1.0
 
 
-class Heard:
-    """Notes what was heard of agents, and when."""
+class AgentMessages:
+    """Handles the messages of agents: as events of the run, records in its history, or questions to answer."""
 
     def __init__(self, context: RunContext, dispatch: Dispatch) -> None:
         self._context, self._dispatch = context, dispatch
         self._awaits: dict[RoleProcess, bool] = {}  # which attempt of a role awaits the client
 
-    def told(self, message: Message, of: RoleProcess | None) -> None:
-        """One message of an agent, the scheduler or another client; by this clock, as all deadlines are."""
+    def handle(self, message: Message, of: RoleProcess | None) -> None:
+        """Handle a message of an agent, the scheduler or another client. Events get the time of the driver's clock."""
         match message:
             case messages.WorkerLost():
                 self._dispatch.worker_lost(message.address)
@@ -40,7 +40,7 @@ class Heard:
             case _:
                 assert of is not None
                 if self._context.state.roles[of.key].attempt == of.attempt:
-                    _HEARD[type(message)](self, of, message)
+                    HANDLERS[type(message)](self, of, message)
 
     def _happened(self, kind: type[events.RoleEvent], of: RoleProcess, **more: Any) -> None:
         self._context.happened(kind(time=self._context.now(), **of._asdict(), **more))
@@ -144,23 +144,23 @@ EVENTS: dict[type[Message], type[events.Event]] = {
     messages.DataFailed: events.DataLost,
 }
 
-_HEARD: dict[type[Message], Callable[[Heard, RoleProcess, Any], None]] = {
-    messages.Ready: Heard._turned,
-    messages.Loaded: Heard._turned,
-    messages.Started: Heard._turned,
-    messages.Meets: Heard._turned,
-    messages.CannotGoOn: Heard._turned,
-    messages.Ended: Heard._ended,
-    messages.Failed: Heard._failed,
-    messages.Exited: Heard._turned,
-    messages.Progress: Heard._moved,
-    messages.Reported: Heard._moved,
-    messages.Value: Heard._moved,
-    messages.Pictured: Heard._noted,
-    messages.Notice: Heard._noted,
-    messages.WentOn: Heard._noted,
-    messages.Accounted: Heard._noted,
-    messages.DataSetWanted: Heard._data_set_wanted,
-    messages.GroupWanted: Heard._group_wanted,
-    messages.StreamLeft: Heard._stream_left,
+HANDLERS: dict[type[Message], Callable[[AgentMessages, RoleProcess, Any], None]] = {
+    messages.Ready: AgentMessages._turned,
+    messages.Loaded: AgentMessages._turned,
+    messages.Started: AgentMessages._turned,
+    messages.Meets: AgentMessages._turned,
+    messages.CannotGoOn: AgentMessages._turned,
+    messages.Ended: AgentMessages._ended,
+    messages.Failed: AgentMessages._failed,
+    messages.Exited: AgentMessages._turned,
+    messages.Progress: AgentMessages._moved,
+    messages.Reported: AgentMessages._moved,
+    messages.Value: AgentMessages._moved,
+    messages.Pictured: AgentMessages._noted,
+    messages.Notice: AgentMessages._noted,
+    messages.WentOn: AgentMessages._noted,
+    messages.Accounted: AgentMessages._noted,
+    messages.DataSetWanted: AgentMessages._data_set_wanted,
+    messages.GroupWanted: AgentMessages._group_wanted,
+    messages.StreamLeft: AgentMessages._stream_left,
 }

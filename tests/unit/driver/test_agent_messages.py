@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dask_train.data.stream import Stream
+from dask_train.driver.agent_messages import EVENTS, AgentMessages
 from dask_train.driver.clock import RunClock
-from dask_train.driver.heard import EVENTS, Heard
 from dask_train.process.messages import (
     DataSetWanted,
     GroupWanted,
@@ -39,12 +39,12 @@ class RunContext:
         self.events: list[events.Event] = []
         self.happened = self.events.append
         self.lost: list[str] = []
-        self.heard = Heard(self, SimpleNamespace(worker_lost=self.lost.append))
+        self.agent_messages = AgentMessages(self, SimpleNamespace(worker_lost=self.lost.append))
 
     def tell(self, message: Message, attempt: int = 1) -> list[str]:
         """The kinds of the events that a message leads to, which has come through the scheduler."""
         before = len(self.events)
-        self.heard.told(*from_plain(to_plain(message, RoleProcess("worker", 0, attempt))))
+        self.agent_messages.handle(*from_plain(to_plain(message, RoleProcess("worker", 0, attempt))))
         return [type(event).__name__ for event in self.events[before:]]
 
 
@@ -90,7 +90,7 @@ class Awaited(RunContext):
         self.history.files_skipped = lambda _: None
         self.own_keys = self.data.own_keys
         answered = SimpleNamespace(answer=lambda _, answer: self.answers.append(answer), tell_of=lambda *_: None)
-        self.heard = Heard(self, answered)
+        self.agent_messages = AgentMessages(self, answered)
         self.spawned: list[Any] = []
         self.spawn = self.spawned.append
 
@@ -134,7 +134,7 @@ def test_a_wait_for_what_dask_computes_is_progress(wanted):
 
 def test_what_the_scheduler_itself_tells_is_understood():
     context = RunContext()
-    context.heard.told(*from_plain(worker_lost("tcp://a:1")))
+    context.agent_messages.handle(*from_plain(worker_lost("tcp://a:1")))
     assert context.lost == ["tcp://a:1"]
     assert [(type(event), event.address) for event in context.events] == [(events.DaskWorkerLost, "tcp://a:1")]
 
@@ -155,7 +155,7 @@ def test_an_event_is_what_its_message_says(kind):
     context.history.results, context.history.raised = {}, {}
     made = ((name, getattr(builtins, str(type_), None)) for name, type_ in said.items())
     values = {name: make() for name, make in made if make is not None}  # others have defaults
-    context.heard.told(kind(**values), of)
+    context.agent_messages.handle(kind(**values), of)
     (happened,) = context.events
     assert type(happened) is event
     assert all(
