@@ -86,10 +86,10 @@ def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any]
         metrics = opened_task.metrics_of_validation
         steps = ModuleSteps(opened_task.module, opened_task.loss, replicas, tells_outputs=metrics.look_at_rows)
         passing = Pass(task, steps, metrics, replicas)
-        turn = session.batches(batch_size=task.validation_batch_size, shuffle=False)
+        batches = session.batches(batch_size=task.validation_batch_size, shuffle=False)
         opened_task.module.eval()
-        with closing(turn):  # type: ignore[type-var]
-            passing.through(turn, session._data, -(-session.num_rows // task.validation_batch_size))
+        with closing(batches):  # type: ignore[type-var]
+            passing.through(batches, session._data, -(-session.num_rows // task.validation_batch_size))
         return passing.metrics.results() if session.rank == 0 else None
 
 
@@ -302,11 +302,11 @@ class ModuleWorker:
             return {}
         data, batch_size = self._session.dataset(VALIDATION), self._task.validation_batch_size
         num_batches = -(-data.num_rows // batch_size)
-        turn: Any = data.batches(batch_size=batch_size, shuffle=False)
+        batches: Any = data.batches(batch_size=batch_size, shuffle=False)
         passing = Pass(self._task, self._steps, self._own.metrics_of_validation, self._replicas)
         self._module.eval()
-        with closing(turn):
-            passing.through(turn, data, min(num_batches, self._task.validation_steps or num_batches))
+        with closing(batches):
+            passing.through(batches, data, min(num_batches, self._task.validation_steps or num_batches))
         return {f"val_{name}": value for name, value in self._results_of(passing.metrics).items()}
 
 
