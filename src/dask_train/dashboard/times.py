@@ -30,7 +30,7 @@ class RoleTime:
     """The time of one role, over all its attempts."""
 
     attempt: int = 0
-    told: dict[str, float] = field(default_factory=dict)  # of this attempt
+    reported: dict[str, float] = field(default_factory=dict)  # of this attempt
     before: dict[str, float] = field(default_factory=dict)  # of those before
     busy_with: str = ""
     heard: float = 0.0
@@ -39,18 +39,19 @@ class RoleTime:
     def tell(self, attempt: int, spent: Seconds, busy_with: str, now: float) -> None:
         """Take over the role's last report; a number never goes down."""
         if attempt != self.attempt:
-            self.before, self.told, self.attempt = self.seconds(), {}, attempt
+            self.before, self.reported, self.attempt = self.seconds(), {}, attempt
             self.recent.clear()
-        self.told.update({name: max(float(s), self.told.get(name, 0.0)) for name, s in spent.items()})
+        self.reported.update({name: max(float(s), self.reported.get(name, 0.0)) for name, s in spent.items()})
         self.busy_with, self.heard = busy_with, now
         if not self.recent or now - self.recent[-1][0] >= 1.0:
-            self.recent.append((now, dict(self.told)))
+            self.recent.append((now, dict(self.reported)))
         while len(self.recent) > 2 and now - self.recent[1][0] >= WINDOW_S:
             self.recent.popleft()
 
     def seconds(self) -> dict[str, float]:
         """Seconds by activity, as reported."""
-        return {name: self.before.get(name, 0.0) + self.told.get(name, 0.0) for name in {**self.before, **self.told}}
+        names = {**self.before, **self.reported}
+        return {name: self.before.get(name, 0.0) + self.reported.get(name, 0.0) for name in names}
 
     def up_to(self, now: float | None) -> dict[str, float]:
         """Return the same with the current activity up to ``now``; as reported if that is None: its process is gone."""

@@ -19,23 +19,23 @@ class RoleUse:
     rows: int = 0
     memory_bytes: int = 0
     most_memory_bytes: int = 0
-    told: deque[tuple[float, int, int, float]] = field(default_factory=deque)  # when; batches, rows, CPU seconds
+    samples: deque[tuple[float, int, int, float]] = field(default_factory=deque)  # when; batches, rows, CPU seconds
 
     def tell(self, attempt: int, fields: Mapping[str, Any], now: float) -> None:
         """Take over its last report."""
         if attempt != self.attempt:
-            self.told.clear()
+            self.samples.clear()
         self.attempt, self.rows, self.memory_bytes = attempt, int(fields["rows"]), int(fields["memory_bytes"])
         self.most_memory_bytes = max(self.most_memory_bytes, self.memory_bytes)
-        self.told.append((now, int(fields["steps"]), self.rows, float(fields["cpu_s"])))
-        while len(self.told) > 2 and now - self.told[1][0] >= RATE_S:
-            self.told.popleft()
+        self.samples.append((now, int(fields["steps"]), self.rows, float(fields["cpu_s"])))
+        while len(self.samples) > 2 and now - self.samples[1][0] >= RATE_S:
+            self.samples.popleft()
 
     def rates(self, now: float) -> tuple[float, float, float]:
         """Batches, rows and CPU seconds a second, over the last seconds; all 0 if it has reported nothing."""
-        if len(self.told) < 2 or now - self.told[-1][0] > RATE_S:
+        if len(self.samples) < 2 or now - self.samples[-1][0] > RATE_S:
             return 0.0, 0.0, 0.0
-        (begin, *first), (end, *last) = self.told[0], self.told[-1]
+        (begin, *first), (end, *last) = self.samples[0], self.samples[-1]
         took_s = end - begin
         batches, rows, cpu_s = ((b - a) / took_s if took_s > 0 else 0.0 for a, b in zip(first, last, strict=True))
         return batches, rows, cpu_s

@@ -320,7 +320,7 @@ class Run(Generic[R]):
             # In this thread, whose line warnings then name; a large model does not hold up the client's event loop.
             outcome = self._finished(self._peer.run(self._outcome))
         except Exception:
-            self._driver.history.settle_log()
+            self._driver.history.wait_for_log()
             raise
         self._driver.history.deliver(outcome)
         return outcome
@@ -341,7 +341,7 @@ class Run(Generic[R]):
         with suppress(Exception):  # a client that is closed has ended it
             self.stop(INTERRUPTED if interrupted else f"{type(error).__name__} was raised where it was awaited")
             leave_result(error, self._finished(self._peer.run(self._outcome)))
-            self._driver.history.settle_log(INTERRUPTED_S)
+            self._driver.history.wait_for_log(INTERRUPTED_S)
 
     async def _result(self, timeout_s: float | None, deadline: float | None) -> Any:
         with self._driver.awaited():

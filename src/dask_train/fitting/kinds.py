@@ -21,8 +21,7 @@ from dask_train.spelling import by_caller, is_known, passed
 
 R = TypeVar("R")
 
-# The class of a kind of models, by its public name, and its :class:`~dask_train.fitting.model_kind.ModelKind`, or where
-# that is.
+# Public name of a class of models -> its :class:`~dask_train.fitting.model_kind.ModelKind`, or "module:name" of that.
 KINDS: dict[str, Any] = {
     "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:LIGHTGBM",
@@ -33,12 +32,13 @@ _KERAS_MODELS = "dask_train.fitting.keras_models:KERAS_MODELS"
 # Kinds of :func:`dask_train.register_trainer`, by the class itself: one that a function has made can't be found by its
 # name. They go before all others, whose subclasses they may be.
 REGISTERED: dict[type, Any] = {}
-# What errors call a class that users don't know by its name.
+# Names in error messages, for classes that users don't know by their own.
 _CALLED = {"dask_train.linear_model.estimating.LinearEstimator": "an estimator of dask_train.linear_model"}
-# What Keras models are compiled with.
+# Arguments that Keras takes in ``compile``, and other libraries where they train.
 _OF_COMPILE = {"loss", "metrics", "optimizer"}
 # Kinds of model whose training length is a parameter of their own, and its name.
 _IN_ROUNDS = "The number of rounds is the estimator's n_estimators."
+# Models whose training length is a parameter of their own, and a sentence that names it.
 _HOW_LONG = {
     "dask_train.linear_model.estimating.LinearEstimator": "The number of steps is at most the estimator's max_iter.",
     "lightgbm.LGBMModel": _IN_ROUNDS,
@@ -52,26 +52,27 @@ def by_kind_of_model(
     registered: Mapping[type, Any] = MappingProxyType({}),
     function_of: Callable[[Any], Any] = lambda served: served,
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Decorate a verb so that it hands models of other kinds, with their arguments, to the functions for these.
+    """Decorate a verb so that each kind of model is passed, with the arguments, to the function for that kind.
 
     Parameters
     ----------
     served
-        By the public name of a class, ``"module:function"`` of what serves its instances: it takes the model, ``x`` and
+        Public name of a class -> ``"module:function"`` for its instances. The function takes the model, ``x`` and
         ``y`` as the verb does, and keywords of its own. The module may import the framework of the class only where it
         is used.
     *others
-        Settings of these kinds: the verb's signature lists their fields besides its own parameters. A field that a
-        kind can't do without has the default None there, since other kinds can.
+        Settings classes of these kinds: the verb's signature lists their fields besides its own parameters. A field
+        that is required by one kind has the default None there, since other kinds do not require it.
     registered
-        What serves instances of a class, by the class. These go before others. Default: none.
+        The same by the class itself, for registered kinds, which go before others. Default: none.
     function_of
-        Makes such a function of what ``served`` names, or ``registered`` has. Default: that is one.
+        Return such a function, given what ``served`` names or ``registered`` has. Default: the object itself.
 
     Returns
     -------
     decorator
-        Of a function whose first argument is ``model``; a type checker learns from overloads what it takes.
+        Decorates a function whose first argument is ``model``. Its overloads tell a type checker which arguments it
+        takes.
     """
 
     def decorated(verb: Callable[..., R]) -> Callable[..., R]:
@@ -103,10 +104,10 @@ def by_kind_of_model(
 
 
 def kind_of(model: Any, served: Mapping[str, Any]) -> str | None:
-    """Return which of these kinds a model is; None for Keras models, and for other objects.
+    """Return the key of a model's kind in ``served``; None for Keras models and unknown classes.
 
-    A Keras model on the torch backend is a ``torch.nn.Module``, too. An instance of a class can exist only where the
-    module that has it was imported.
+    On the torch backend a Keras model is an ``nn.Module``, too; it is a Keras model here. Nothing is imported: an
+    instance of a class can exist only after the module of the class was imported.
     """
     if is_keras_model(model):
         return None
@@ -119,7 +120,7 @@ def registered_class(model: Any, registered: Mapping[type, Any] = REGISTERED) ->
 
 
 def searched_kind_of(model: Any) -> Any:
-    """Return what describes a model's kind for a search; that of Keras where no other kind claims it."""
+    """Return the :class:`~dask_train.fitting.model_kind.ModelKind` of a model; that of Keras for unknown classes."""
     if (own_class := registered_class(model)) is not None:
         return REGISTERED[own_class]
     kind = kind_of(model, KINDS)
@@ -127,18 +128,18 @@ def searched_kind_of(model: Any) -> Any:
 
 
 def searched_kinds_here() -> list[Any]:
-    """Return those kinds that models may be of with the libraries that this process has imported; Keras if none."""
+    """Return the kinds whose libraries this process has imported; Keras if there are none."""
     others = [*REGISTERED.values(), *(each for name, each in KINDS.items() if _library_of(name) in sys.modules)]
     return list(map(_loaded, [_KERAS_MODELS, *others] if "keras" in sys.modules or not others else others))
 
 
 def is_keras_model(model: Any) -> bool:
-    """Return whether its class is one of Keras', or extends one."""
+    """Return whether the class of a model is from Keras, or extends such a class."""
     return any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__)
 
 
 def named(served: Mapping[str, Any], registered: Mapping[type, Any] = REGISTERED) -> str:
-    """Return the kinds besides Keras' own, as errors name them; empty if there are none."""
+    """Return an error message's list of the kinds besides Keras; empty if there are none."""
     names = dict.fromkeys([*served, *map(_public_name, registered)])
     return "".join(f", or {_with_article(kind)}" for kind in names)
 
@@ -154,7 +155,7 @@ def _with_article(kind: str) -> str:
 
 
 def _library_of(kind: str) -> str:
-    """Return the module that users import for a class, which may be in one that is loaded when it is used."""
+    """Return the module that users import for a class; the class itself may be in a submodule that is loaded later."""
     first, second, *_ = kind.split(".")
     return f"{first}.{second}" if first == "dask_train" else first
 
@@ -175,12 +176,12 @@ def _loaded(place: Any) -> Any:
 def _check_arguments(
     verb: str, function: Callable[..., Any], kind: str | None, model: Any, kwargs: Mapping[str, Any]
 ) -> None:
-    """Check that all that is given by name is taken, and all that is needed is given.
+    """Check that a function takes all keywords of a call, and that none of its required ones is missing.
 
     Raises
     ------
     TypeError
-        It is not; the message names the arguments.
+        A keyword is unknown or missing; the message names the arguments.
     """
     parameters = {
         name: parameter

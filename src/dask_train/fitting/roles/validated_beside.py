@@ -11,9 +11,9 @@ from dask_train.fitting.roles.spool import Spool
 from dask_train.fitting.spec import FitTask
 from dask_train.role.session import Session
 
-# What part of a worker's patience the scorer has at the end for each step that it takes: a run in which no worker gets
-# on for two thirds of that is ended.
-_PATIENCE = 1 / 3
+# Part of the task's timeout within which the scorer has to take each step at the end: a run in which no worker makes
+# progress for two thirds of that timeout is ended.
+_SHARE_OF_TIMEOUT = 1 / 3
 
 
 class ValidationBeside:
@@ -59,14 +59,14 @@ class ValidationBeside:
 
     def finish(self) -> None:
         """Wait for the last epoch's scores, unless the run is to stop; a notice tells where they do not come."""
-        session, patience_s = self._session, self._task.patience_s * _PATIENCE
+        session, timeout_s = self._session, self._task.collective_timeout_s * _SHARE_OF_TIMEOUT
         session._link.moved("waiting for the scorer")
         in_time = self._spool.wait_for_last(
-            patience_s, moved=lambda: session._link.moved("waiting for the scorer"), should_stop=session.should_stop
+            timeout_s, moved=lambda: session._link.moved("waiting for the scorer"), should_stop=session.should_stop
         )
         if not in_time and not session.should_stop():
             session.notice(
-                f"The scorer has not validated the last epoch: it took no step for {patience_s:g} s. Its scores are "
+                f"The scorer has not validated the last epoch: it took no step for {timeout_s:g} s. Its scores are "
                 "NaN in the history."
             )
 

@@ -59,7 +59,7 @@ class Validation:
 
     def _batches(self) -> Iterator[Any]:
         while True:
-            turn: Any = self._data.batches(batch_size=self._batch_size, shuffle=False)
-            for _, batch in zip(range(self.num_batches), turn, strict=False):
+            batches: Any = self._data.batches(batch_size=self._batch_size, shuffle=False)
+            for _, batch in zip(range(self.num_batches), batches, strict=False):
                 yield batch
-            turn.close()
+            batches.close()
