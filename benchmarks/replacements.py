@@ -1,6 +1,6 @@
 """How long a run pauses when a worker is killed: replaced in place, or all started again; and what is left of the loss.
 
-    .venv/bin/python benchmarks/replacements.py [--kills 20] [--cases torch keras] [--small]
+    .venv/bin/python benchmarks/replacements.py [--kills 20] [--cases torch keras] [--alone | --small]
 
 Three workers of one thread train a CNN of 0.4 million weights on global batches of 96 rows, for as many steps as take
 ``--seconds``. A worker, each in its turn, is killed with SIGKILL. A pause is the longest gap between two ends of steps,
@@ -192,6 +192,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=0.0, help="of the run; default: 3 for each kill")
     parser.add_argument("--cases", nargs="+", choices=FITS, default=list(FITS))
+    parser.add_argument("--alone", action="store_true", help="without the peer, and no file: does it hold?")
     parser.add_argument("--small", action="store_true", help="three kills, and no file: does it all work?")
     args = parser.parse_args()
     kills = 3 if args.small else args.kills
@@ -204,7 +205,7 @@ def main() -> None:
             epochs = 1 + int((args.seconds or 3.0 * kills) / (first["step_s"] * STEPS))
             undisturbed = measured(case, in_place, 0, epochs)
             killed = measured(case, in_place, kills, epochs)
-            again = measured(case, gang, min(5, kills), epochs)
+            again = {"pauses": []} if args.alone else measured(case, gang, min(5, kills), epochs)
         differ = sum(
             int(np.count_nonzero(one != other))
             for one, other in zip(undisturbed["weights"], killed["weights"], strict=True)
@@ -213,12 +214,14 @@ def main() -> None:
             "steps": epochs * STEPS,
             "step_ms": 1e3 * undisturbed["step_s"],
             "in_place_s": summary(killed["pauses"]),
-            "gang_s": summary(again["pauses"]),
+            "gang_s": None if args.alone else summary(again["pauses"]),
             "weights_that_differ": differ,
             "same_ledger": undisturbed["ledger"] == killed["ledger"],
             "attempts": killed["attempts"],
         }
         for name, pauses_s in (("in place", killed["pauses"]), ("all again", again["pauses"])):
+            if not pauses_s:
+                continue
             told = f"{statistics.median(pauses_s):.2f} s ({min(pauses_s):.2f} to {max(pauses_s):.2f})"
             print(f"{case}, {name}: {len(pauses_s)} kills, {told}", flush=True)
         print(
@@ -226,7 +229,7 @@ def main() -> None:
             f"{killed['ledger']}",
             flush=True,
         )
-    if not args.small:
+    if not (args.small or args.alone):
         save("replacements", {"kills": kills, "cases": figures})
 
 

@@ -58,7 +58,9 @@ def our_steps(session: Any, *, sent: FitTask, steps: int, far: bool) -> float:
     model = made(sent.header, sent.arrays)
     build(model, sent.layout, ())
     host = "another" if far else session.host
-    servers = Servers(model, session.peers["ps"], host, sent.credentials(session), sent.patience_s, TimeSpent())
+    servers = Servers(
+        model, session.peers["ps"], host, sent.credentials(session), sent.collective_timeout_s, TimeSpent()
+    )
     ready, *_ = servers.begin(session.rank)
     if not ready:
         servers.bring([{}], {})

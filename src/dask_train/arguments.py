@@ -12,12 +12,12 @@ from typing import Any, Self, TypeVar
 from dask_train.spelling import named
 
 T = TypeVar("T", bound=Callable[..., Any])
-# Of an argument's name and value: raises where it is wrong.
+# Called with an argument's name and value; raises if the value is invalid.
 Check = Callable[[str, Any], object]
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a question that ends an error about an unknown name, with a space before; empty if none is near."""
+    """Return " Did you mean ...?" to end an error about an unknown name; empty if no known name is similar."""
     near = get_close_matches(str(name), list(known), n=1, cutoff=0.7)  # with less, `ps` would be near `gpus`
     return f" Did you mean {near[0]!r}?" if near else ""
 
@@ -29,7 +29,7 @@ _VALIDATION = {"eval_set", "val_data", "validation_set", "eval_dataset"}
 _RATES = {"lr", "learning_rate"}
 _GRIDS = {"param_grid", "param_distributions", "param_space"}
 _TRIALS = {"n_trials", "num_samples", "n_iter", "max_trials"}
-# Names in Keras, scikit-learn, Ray, Optuna and others; the argument that a verb may have, and what to use there.
+# (Names of an argument in Keras, scikit-learn, Ray, Optuna and others; our argument for it; the hint for an error.)
 _ELSEWHERE = (
     (_WORKERS, "workers", "workers="),
     (_WORKERS | {"workers"}, "roles", "roles={'worker': 4}"),
@@ -67,18 +67,18 @@ _ELSEWHERE = (
 
 
 def nearest_argument(name: str, known: Collection[str]) -> str:
-    """Return what to use in place of an unknown argument, with a space before; empty if there is nothing like it."""
+    """Return a sentence, after a space, with the replacement of an unknown argument; empty if there is none."""
     use = next((use for names, argument, use in _ELSEWHERE if name in names and argument in known), None)
     return nearest(name, known) if use is None else f" Use {use}."
 
 
 def is_default(value: Any, default: Any) -> bool:
-    """Return whether an argument has the value, and the type, that it has when it is not passed."""
+    """Return whether an argument has the value and the type of its default."""
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
 def check_counts(**counts: Any) -> None:
-    """Check that arguments are whole numbers of at least 1, of Python, or None.
+    """Check that arguments are Python ints of at least 1, or None.
 
     Raises
     ------
@@ -103,9 +103,9 @@ def check_flags(**flags: Any) -> None:
 
 
 class CheckedSettings:
-    """Base of frozen dataclasses that check their fields, in order, when they are made.
+    """Base of frozen dataclasses that check their fields, in order, when an instance is made.
 
-    A field without a check is what the user passed. A field that is checked may be None if that is its default.
+    A field without a check keeps what the user passed. A checked field may be None if None is its default.
     """
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ def flag(default: Any = MISSING) -> Any:
 
 
 def one_of(*values: Any, default: Any) -> Any:
-    """Declare a field that is one of these values, and of its type: 1 is not True."""
+    """Declare a field that equals one of these values and has its type: 1 is not True."""
 
     def check(name: str, value: Any) -> None:
         if not any(type(value) is type(each) and value == each for each in values):
@@ -155,17 +155,20 @@ def one_of(*values: Any, default: Any) -> Any:
 
 
 def checked_by(check: Callable[[Any], object], default: Any = MISSING) -> Any:
-    """Declare a field that a function checks, whose errors name the argument; the value is kept as it is."""
+    """Declare a field whose value is kept as it is after ``check(value)``, which raises errors that name the field."""
     return _field(lambda _, value: check(value), default)
 
 
 def converted_by(convert: Callable[[Any], Any], default: Any = MISSING) -> Any:
-    """Declare a field that holds what a function makes of the argument, and of what it has made the same."""
+    """Declare a field that stores ``convert(argument)``.
+
+    ``convert`` must return its own results unchanged: ``dataclasses.replace`` calls it again.
+    """
     return field(default=default, metadata={"convert": convert})
 
 
 def unlisted(default: Any) -> Any:
-    """Declare a field that no signature shows: the library sets it."""
+    """Declare a field that the library sets, and that no signature lists."""
     return field(default=default, metadata={"unlisted": True})
 
 
@@ -175,9 +178,9 @@ def takes(*settings: type[CheckedSettings], without: Collection[str] = ()) -> Ca
     Parameters
     ----------
     *settings
-        The first one that has a field of a name gives its default.
+        Settings classes. The first one that has a field gives the default of that name.
     without
-        Fields that are no arguments of the function.
+        Names of fields that the function does not take.
     """
 
     def decorated(function: T) -> T:
@@ -191,7 +194,7 @@ def takes(*settings: type[CheckedSettings], without: Collection[str] = ()) -> Ca
 
 
 def keywords_of(*settings: type[CheckedSettings]) -> list[inspect.Parameter]:
-    """Return the fields of settings classes as keywords of a signature, each name once."""
+    """Return the fields of settings classes as keyword-only parameters of a signature, each name once."""
     listed: dict[str, Field[Any]] = {}
     for each in settings:
         for one in fields(each):  # type: ignore[arg-type] # subclasses are dataclasses
@@ -213,7 +216,7 @@ def _field(check: Check, default: Any) -> Any:
 
 
 def check_whole_number(name: str, value: Any, least: int | None) -> None:
-    """Check that an argument is a whole number of Python, of at least ``least``.
+    """Check that an argument is a Python int of at least ``least``.
 
     Raises
     ------

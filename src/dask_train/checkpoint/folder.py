@@ -1,4 +1,4 @@
-"""A folder of checkpoints, on anything that fsspec can write to. Each counts when its manifest is there, and fits."""
+"""A folder of checkpoints, on any file system of fsspec. A checkpoint is complete if its manifest is there and fits."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ class CheckpointFolder:
     Parameters
     ----------
     place
-        Where, and which run this is.
+        Location of the folder, and settings of this run.
     attempt
-        Which start of the role that writes.
+        Number of the writing role's start, from 0.
 
     Attributes
     ----------
     run
-        The name of this run.
+        Name of this run.
     resume
-        Whether this run begins with the last checkpoint of any.
+        Whether this run begins with the last checkpoint of any run.
     policy
-        How often it keeps one, and which of them stay.
+        How often a checkpoint is saved, and which ones are kept.
     best_of
-        The score by which the best one is known; None if none is.
+        Name of the score that the best checkpoint is chosen by; None if there is none.
     best
-        The best checkpoint of this training, as the one that was loaded last tells, or those that were saved since;
-        None if none has a score, or the place keeps none.
+        The best checkpoint so far: as the manifest loaded last has it, or among those saved since. None if none has a
+        score, or ``best_of`` is None.
 
     Notes
     -----
-    There is one writer at a time, the chief. Object stores have no rename, so what makes a checkpoint complete is its
-    manifest, which is written when all of it is there, and on local disks has been synced.
+    There is one writer at a time, the chief. Object stores have no rename, so the manifest marks a checkpoint as
+    complete: it is written after all files, which on local disks are synced first.
     """
 
     def __init__(self, place: CheckpointPlace, attempt: int = 0) -> None:
         self.run, self.resume, self.policy, self.best_of = place.run, place.resume, place.policy, place.best
         self._place, self._attempt = place, attempt
-        self._before: set[str] | None = None  # what was there when this run came
-        self._damaged: dict[str, str] = {}  # and why
+        self._before: set[str] | None = None  # names of checkpoints that were there before this run
+        self._damaged: dict[str, str] = {}  # name -> what is damaged
         self.best: Best | None = None
         self._retention = Retention(place.keep)
         self._claiming = Claiming(place)
@@ -69,30 +69,30 @@ class CheckpointFolder:
 
     @property
     def url(self) -> str:
-        """Where it is: a path, or an fsspec URL."""
+        """Location of the folder: a path, or an fsspec URL."""
         return self._place.url
 
     @property
     def has_earlier(self) -> bool:
-        """Return whether there were checkpoints when this run came; none before :meth:`check`."""
+        """Return whether there were checkpoints before this run; False before :meth:`check`."""
         return bool(self._before)
 
     def due(self, steps: int) -> bool:
-        """Return whether it is time for the next one, after that many steps in all."""
+        """Return whether the next checkpoint is due, after that many steps in all."""
         place, seconds = self._place, time.monotonic() - self._last_s
         return is_due(place.every_steps, place.every_s, steps=steps, last_steps=self._last_steps, seconds=seconds)
 
     def was_kept(self, steps: int) -> None:
-        """Note that one was kept after that many steps in all: the next one's time counts from now on."""
+        """Record that a checkpoint was saved after that many steps in all, from which :meth:`due` counts."""
         self._last_s, self._last_steps = time.monotonic(), steps
 
     def claim(self) -> None:
-        """Keep other runs off, until :meth:`release` or the end of this process; after :meth:`check`.
+        """Lock the folder for this run, until :meth:`release` or the end of this process; after :meth:`check`.
 
         Raises
         ------
         CheckpointError
-            Another run keeps its checkpoints there now.
+            Another run has locked it.
         """
         try:
             self._claiming.begin()
@@ -102,16 +102,16 @@ class CheckpointFolder:
             raise checkpoint_error(self._place, "written", error) from error
 
     def release(self) -> None:
-        """Let other runs have the place; never an error."""
+        """Unlock the folder for other runs; never raises."""
         self._claiming.end()
 
     def check(self) -> None:
-        """Check that checkpoints can be written there, by writing a small file and removing it.
+        """Check that the folder can be written to, by writing and removing a small file.
 
         Raises
         ------
         CheckpointError
-            They can't.
+            It can't.
         """
         try:
             system, root = self._place.opened()
@@ -135,27 +135,27 @@ class CheckpointFolder:
         mode: str | None = None,
         is_held: bool = False,
     ) -> str:
-        """Keep one more checkpoint, and remove old ones, except for the best.
+        """Save a checkpoint, and remove old ones, except for the best.
 
         Parameters
         ----------
         write
             Called with an empty local folder, into which it writes files.
         scratch
-            Where that folder is made.
+            Local folder in which that folder is made.
         covers
             See :class:`~dask_train.checkpoint.manifest.Manifest`.
         score
-            What is in it has this score, by which it may be the best; None if it has none.
+            Score of the checkpoint, by which it may be the best; None if it has none.
         mode
-            Whether less or more of it is better; the place's own where it is None.
+            "min" or "max", whichever is better. Default: the mode in the settings.
         is_held
-            Whether it stays until :meth:`settle` tells its score.
+            Whether to keep the checkpoint until :meth:`set_score` is called with its score. Default: false.
 
         Returns
         -------
         str
-            Where the checkpoint lies.
+            Path or URL of the checkpoint.
 
         Raises
         ------
@@ -176,20 +176,20 @@ class CheckpointFolder:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def settle(self, name: str, score: float | None, mode: str) -> None:
-        """Let a checkpoint that was held stay only where it is the best, as those that were saved since tell then.
+    def set_score(self, name: str, score: float | None, mode: str) -> None:
+        """Set the score of a checkpoint saved with ``held``; remove it if it is neither recent nor the best.
 
         Parameters
         ----------
         name
-            The last part of where it lies.
+            Last part of the checkpoint's path.
         score, mode
-            As of :meth:`save`; None for one that will have no score.
+            As in :meth:`save`; ``score`` is None if there will be none.
 
         Raises
         ------
         CheckpointError
-            What lies there can't be changed.
+            The folder can't be written to.
         """
         try:
             system, root = self._place.opened()
@@ -204,7 +204,7 @@ class CheckpointFolder:
             raise checkpoint_error(self._place, "written", error) from error
 
     def _best_of(self, name: str, score: float | None, mode: str) -> Best | None:
-        """Return the best one, with one of that score."""
+        """Return the best of the checkpoints so far and a new one with this score."""
         of, than = self._place.best, None if self.best is None else self.best.score
         if of is None or score is None or not is_better(score, than, mode=mode):
             return self.best
@@ -229,27 +229,27 @@ class CheckpointFolder:
         return str(system.unstrip_protocol(target))
 
     def load(self, scratch: Path, *, own: bool = False, begins: bool = False) -> LoadedCheckpoint | None:
-        """Return the last whole checkpoint, its files in a local folder; None if there is none.
+        """Copy the last complete checkpoint to a local folder, and return it; None if there is none.
 
-        A role that starts again takes one of its own run before one that another run has left there.
+        A role that was restarted prefers checkpoints of its own run to those of other runs.
 
         Parameters
         ----------
         scratch
-            Where the folder is made.
+            Local folder in which the copy is made.
         own
-            Whether only those of this run count.
+            Whether to consider checkpoints of this run only. Default: false.
         begins
-            Whether the role has yet to begin with its rows: then what others have trained since they all were started
-            does not count. A role that was started late would else begin where a faster one is by then.
+            Whether to skip checkpoints that have batches of the current start. Otherwise a role that starts late would
+            begin where a faster one is by now. Default: false.
 
         Raises
         ------
         CheckpointError
-            It can't be read, all of them are damaged, or they are of another format.
+            A checkpoint can't be read, all are damaged, or they have another format.
         """
         folder = scratch / "checkpoint-loaded"
-        gone: set[str] = set()  # removed by their writer while they were read, so there is a later one
+        gone: set[str] = set()  # removed by the writer while they were read, so there is a newer one
         try:
             while (newest := self._newest(gone, own=own, begins=begins)) is not None:
                 name, manifest = newest
@@ -276,19 +276,19 @@ class CheckpointFolder:
         return None
 
     def load_best(self, scratch: Path, *, own: bool = False) -> LoadedCheckpoint | None:
-        """Load the best checkpoint that the last one knows of, into a local folder; None if none has a score.
+        """Copy the best checkpoint that the last manifest names to a local folder; return None if none has a score.
 
         Parameters
         ----------
         scratch
-            Where the folder is made.
+            Local folder in which the copy is made.
         own
-            Whether only those of this run count.
+            Whether to consider checkpoints of this run only. Default: false.
 
         Raises
         ------
         CheckpointError
-            It is damaged, or can't be read.
+            The best checkpoint is damaged, or can't be read.
         """
         folder, best = scratch / "checkpoint-loaded", self.best
         try:
@@ -317,7 +317,7 @@ class CheckpointFolder:
         return check_best(best, self._place.best, self._place.mode, self._place.url)
 
     def _newest(self, gone: set[str], *, own: bool, begins: bool) -> tuple[str, Manifest] | None:
-        """Return the checkpoint to take, of those that are not known to be damaged."""
+        """Return name and manifest of the checkpoint to load, among those not known to be damaged or gone."""
         system, root = self._place.opened()
         known = known_checkpoints(system, root)
         names = sorted((name for name, whole in known.items() if whole and name not in gone), key=number_of)
@@ -340,11 +340,11 @@ class CheckpointFolder:
                 self._damaged[name] = str(damage)
             except FileNotFoundError:
                 gone.add(name)
-        # Of a run whose roles are replaced one by one it may be that of another one's start, of as many as this one's.
+        # With restarts per role, an equal attempt number may be another role's: then the newest one counts after all.
         return newer[0] if newer and self._attempt else None
 
     def _is_of_this_start(self, manifest: Manifest) -> bool:
-        """Return whether batches of this run are in it that were taken after the start of the role that begins."""
+        """Return whether a checkpoint has batches of this run, saved since the start of the role that begins."""
         has_batches = any(run == self.run and stretches for run, _, stretches in manifest.covers)
         return manifest.run == self.run and manifest.attempt >= self._attempt and has_batches
 
@@ -362,7 +362,7 @@ class CheckpointFolder:
                 raise
 
     def _check_alone(self, system: Any, root: str, known: dict[str, bool]) -> None:
-        """Check that no other run or role writes here: no run that began earlier, no later start of this role."""
+        """Check that nobody else writes here: neither a run that began earlier, nor a later start of this role."""
         if self._before is None:
             self._before = set(known)
         for name in set(known) - self._before:
@@ -382,7 +382,7 @@ class CheckpointFolder:
                 raise CheckpointError(f"This role has been started again elsewhere, and has written {name} there.")
 
     def _remove_old(self, system: Any, root: str, known: dict[str, bool], new: str) -> None:
-        """Remove old ones of those that were there, or are this run's own."""
+        """Remove old checkpoints, of those that were there before and those of this run."""
         assert self._before is not None
         old = {name: whole for name, whole in known.items() if name in self._before or is_of_run(name, self.run)}
         whole = sorted((name for name in old if old[name] and name not in self._damaged), key=number_of)

@@ -50,7 +50,7 @@ def predict(model: str, x: str, path: str, columns: list[str] | None, as_json: b
       130  Ctrl-C; what is written stays
     """
     security = {name: options.pop(name) for name in ("scheduler", *_TLS)}
-    with _told("what is written stays, and the same command writes the rest"), default_cluster(**security):
+    with _exit_with_message("what is written stays, and the same command writes the rest"), default_cluster(**security):
         from dask_train.predicting.to_files import predict_to
 
         named = columns[0] if columns is not None and len(columns) == 1 else columns
@@ -104,7 +104,7 @@ def evaluate(model: str, x: str, as_json: bool, **options: Any) -> None:
     """
     security = {name: options.pop(name) for name in ("scheduler", *_TLS)}
     folders = dict.fromkeys(map(folder_of, [options["loss"] or "", *options["metrics"].values()]))
-    with _told("nothing was written"), local_modules_travel(*folders), default_cluster(**security):
+    with _exit_with_message("nothing was written"), local_modules_travel(*folders), default_cluster(**security):
         from dask_train.predicting.evaluation import evaluate as evaluated
         from dask_train.predicting.saved_models import opened_model
 
@@ -144,7 +144,7 @@ def _check_model(opened: Any) -> None:
 
 
 @contextmanager
-def _told(interrupted: str) -> Iterator[None]:
+def _exit_with_message(interrupted: str) -> Iterator[None]:
     """End the command with the words of an error; after Ctrl-C with what is left."""
     try:
         with without_interrupt_noise():

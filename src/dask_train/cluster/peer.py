@@ -40,14 +40,16 @@ class Peer:
     ----------
     dask_end
         The client, or the worker, whose connection is used.
-    patience_s
+    answer_timeout_s
         How long the scheduler may take for an answer, in seconds; default: ``train.progress.timeout``. What a
         question itself asks to wait for comes on top.
     """
 
-    def __init__(self, dask_end: Client | Worker, patience_s: float | None = None) -> None:
+    def __init__(self, dask_end: Client | Worker, answer_timeout_s: float | None = None) -> None:
         self.dask_end = dask_end
-        self.patience_s = Deadlines.from_dask_config().progress_s if patience_s is None else patience_s
+        self.answer_timeout_s = (
+            Deadlines.from_dask_config().progress_s if answer_timeout_s is None else answer_timeout_s
+        )
         self.is_client = isinstance(dask_end, Client)
         self.id: str = dask_end.id if self.is_client else dask_end.address
         self.loop: Any = dask_end.loop
@@ -80,7 +82,7 @@ class Peer:
     @property
     def poll_s(self) -> float:
         """How long a long poll of the scheduler may last, in seconds."""
-        return min(POLL_S, POLL_PART * self.patience_s)
+        return min(POLL_S, POLL_PART * self.answer_timeout_s)
 
     @property
     def asynchronous(self) -> bool:
@@ -98,7 +100,7 @@ class Peer:
         self._check()
         if self.is_client and self.dask_end.status == "connecting":  # all that it had there ended with the connection
             raise self._unconnected(handler)
-        limit_s = self.patience_s + message.get("timeout_s", 0.0)
+        limit_s = self.answer_timeout_s + message.get("timeout_s", 0.0)
         try:
             return await answered_within(getattr(self.dask_end.scheduler, handler)(**message), limit_s)
         except TimeoutError as error:

@@ -22,8 +22,8 @@ class Sealed(ByValue):
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._told = cloudpickle.dumps(function)
-        super().__init__(sealed.SealedTask(funcname(function), self._told), sealed)
+        self._pickled_function = cloudpickle.dumps(function)
+        super().__init__(sealed.SealedTask(funcname(function), self._pickled_function), sealed)
 
     def __dask_tokenize__(self) -> tuple[str, bytes]:
-        return "dask_train.Sealed", self._told
+        return "dask_train.Sealed", self._pickled_function

@@ -40,7 +40,7 @@ def gather(client: Any, futures: Sequence[Any]) -> Coroutine[Any, Any, list[Any]
     return getting
 
 
-def settled(future: Any) -> Awaitable[Any]:
+def result_or_error(future: Any) -> Awaitable[Any]:
     """Wait for a future of Dask, on its client's event loop; return its result, or its error.
 
     Replaces ``Future._result``. ``Future.result`` raises the error, also that the future was cancelled.

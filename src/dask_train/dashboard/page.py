@@ -107,7 +107,7 @@ class Page:
         now, records = time.time(), self._records
         runs = records.runs()
         self._runs.show(runs_table(runs, records.traces, now))
-        waiting = waiting_table(records.waiting(), records.gang.why, now)
+        waiting = waiting_table(records.waiting(), records.placement_queue.why, now)
         set_value(self._waiting.root, "visible", self._waiting.show(waiting) > 0)
         set_value(self._none_waits, "visible", not waiting["run"])
         set_value(self._select, "options", [run.id for run in runs])

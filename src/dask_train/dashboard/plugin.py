@@ -12,7 +12,7 @@ from .metrics import MetricsCollector
 from .records import Records, logger
 from .routes import add_pages
 
-# The name of the plug-in for runs, which comes first: ``dask_train.scheduler.gang.PLUGIN``.
+# The name of the plug-in for runs, which comes first: ``dask_train.scheduler.placement_queue.PLUGIN``.
 _OF_RUNS = "dask-train"
 
 

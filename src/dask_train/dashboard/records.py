@@ -35,7 +35,7 @@ class Records:
     def __init__(self, run_requests: Any) -> None:
         self.scheduler = run_requests.scheduler
         self.known = run_requests.runs
-        self.gang = run_requests.gang
+        self.placement_queue = run_requests.placement_queue
         self.traces: dict[str, Trace] = {}
         self.searches = Searches()
         self.logged = LoggedRuns()
@@ -59,7 +59,7 @@ class Records:
 
     def waiting(self) -> list[Any]:
         """Return who waits for room, in order."""
-        return list(self.gang.waiting)
+        return list(self.placement_queue.waiting)
 
     def heard(self, run: Any, events: Sequence[Any] = ()) -> None:
         """Record what a run has reported; never raises: what is only shown must not end what is run."""
@@ -74,7 +74,7 @@ class Records:
         if run.id not in self.traces:
             self._begin(run)
         trace = self.traces[run.id]
-        for key, seconds in trace.told(events, now):
+        for key, seconds in trace.take_progress(events, now):
             self.seconds[key] = self.seconds.get(key, 0.0) + seconds
         scores = scores_in(events)
         for score in scores:

@@ -95,7 +95,7 @@ def waiting_table(requests: Iterable[Any], why: Any, now: float) -> dict[str, li
     Parameters
     ----------
     requests
-        As ``Gang.waiting``.
+        As ``PlacementQueue.waiting``.
     why
         A function that says for what one of them waits.
     """

@@ -137,7 +137,7 @@ class Trace:
             least, most = self.trial_bounds.get((trial, name), (value, value))
             self.trial_bounds[trial, name] = (min(least, value), max(most, value))
 
-    def told(self, events: Sequence[Any], now: float) -> Iterator[tuple[tuple[str, int, str], float]]:
+    def take_progress(self, events: Sequence[Any], now: float) -> Iterator[tuple[tuple[str, int, str], float]]:
         """Take over what roles tell with their progress, and pictures of them.
 
         Returns

@@ -24,21 +24,21 @@ class Rates:
     """Rows a second by Dask worker, from their heartbeats of the last seconds."""
 
     def __init__(self) -> None:
-        self._told: dict[str, deque[tuple[float, float]]] = {}
+        self._samples: dict[str, deque[tuple[float, float]]] = {}
 
     def look(self, workers: Iterable[Any], now: float) -> None:
         """Take over the last reports of Dask workers, as the scheduler knows them."""
         there = {ws.address: ws.metrics.get(HEARTBEAT, {}).get("predicted_rows", 0.0) for ws in workers}
-        self._told = {address: samples for address, samples in self._told.items() if address in there}
+        self._samples = {address: samples for address, samples in self._samples.items() if address in there}
         for address, rows in there.items():
-            samples = self._told.setdefault(address, deque())
+            samples = self._samples.setdefault(address, deque())
             samples.append((now, rows))
             while len(samples) > 2 and now - samples[1][0] >= RATE_S:
                 samples.popleft()
 
     def of(self, address: str) -> float:
         """Return rows a second."""
-        samples = self._told.get(address)
+        samples = self._samples.get(address)
         if not samples or samples[-1][0] <= samples[0][0]:
             return 0.0
         return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])

@@ -1,4 +1,4 @@
-"""A file in memory of one process, in which other processes of its host leave large arrays for it."""
+"""A memory file of one process, into which other processes of its host write large arrays for it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from dataclasses import dataclass, field
 from dask_train.data.alignment import rounded
 from dask_train.data.mapping import private_view
 
-# Of addresses, not of memory. Each process that leaves something has a range of its own, by its number.
+# File offsets reserved per writing process, by its pid; the file is sparse, so this takes no memory.
 _RANGE_BYTES = 1 << 40
 _SECRET_BYTES = 32
 
-# Where something begins, and its size, in bytes.
+# Offset and size of a buffer in the file, in bytes.
 Left = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LetterboxPlace:
-    """Where a letterbox is.
+    """The address of a letterbox.
 
     Attributes
     ----------
     pid, descriptor
-        The process that has it, and the number of its file there.
+        Process that owns the letterbox, and the file descriptor there.
     secret
-        With which the file begins. So nothing is left in another file, which has that number on another host.
+        First bytes of the file, by which writers know it: on another host the same pid and descriptor may be another
+        file.
     """
 
     pid: int
@@ -39,12 +40,12 @@ class LetterboxPlace:
 
 
 class Letterbox:
-    """The owner's side; the memory goes with this object, except for what is mapped of it.
+    """The owner's side. Its memory is released with this object, except for the views that are in use.
 
     Attributes
     ----------
     place
-        What others have to know.
+        Address for the writers.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class Letterbox:
         self.place = LetterboxPlace(pid=os.getpid(), descriptor=self._descriptor, secret=secret)
 
     def views(self, left: Iterable[Sequence[int]]) -> list[memoryview]:
-        """Return what was left, each time mapped anew: changes to it affect no other reader."""
+        """Return views of buffers, each call with new private mappings: changes affect no other reader."""
         return [private_view(self._descriptor, start, size) for start, size in left]
 
     def close(self) -> None:
@@ -64,12 +65,12 @@ class Letterbox:
 
 
 def leave(place: LetterboxPlace, buffers: Sequence[pickle.PickleBuffer]) -> list[Left] | None:
-    """Put buffers into a letterbox of this host.
+    """Write buffers into a letterbox of this host.
 
     Returns
     -------
     list of pairs
-        Where they lie. None if the letterbox can't be reached from here, or there is no room for them.
+        Offset and size of each buffer. None if the letterbox can't be reached from here, or memory is full.
     """
     try:
         descriptor = os.open(f"/proc/{place.pid}/fd/{place.descriptor}", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)

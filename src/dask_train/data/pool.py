@@ -100,7 +100,7 @@ class Pool:
     def allocate(self, size: int) -> int:
         """Return the start of a range of ``size`` bytes, aligned to a page; its content is whatever it was."""
         size = _pages(size)
-        with self._settled():
+        with self._locked():
             if self.descriptor < 0:
                 self._open()
             chosen = self._best(size)
@@ -133,24 +133,24 @@ class Pool:
     @property
     def used_bytes(self) -> int:
         """Bytes that are given out."""
-        with self._settled():
+        with self._locked():
             return self._used
 
     @property
     def warm_bytes(self) -> int:
         """Bytes that are free and still take memory: they are given out next, or go back with :meth:`trim`."""
-        with self._settled():
+        with self._locked():
             self._take_back()
             return sum(free.size for free in self._free if free.since > _COLD)
 
     def free(self, start: int, size: int) -> None:
         """Take a range back; it is given out again when it is no longer read."""
         self._freed.append(_Free(start, start + _pages(size), time.monotonic()))
-        self._settle()
+        self._reclaim_freed()
 
     def trim(self, older_than_s: float = 0.0) -> None:
         """Give the pages of free ranges back to the system."""
-        with self._settled():
+        with self._locked():
             self._take_back()
             before = time.monotonic() - older_than_s
             for number, free in enumerate(self._free):
@@ -164,7 +164,7 @@ class Pool:
                 self.descriptor = -1
 
     @contextmanager
-    def _settled(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """With the lock held, and everything taken over that has been freed."""
         try:
             with self._lock:
@@ -172,9 +172,9 @@ class Pool:
                 yield
                 self._rest()
         finally:
-            self._settle()  # what was freed meanwhile
+            self._reclaim_freed()  # what was freed meanwhile
 
-    def _settle(self) -> None:
+    def _reclaim_freed(self) -> None:
         """Take over what has been freed, unless the lock is held: its holder then does so at the end."""
         while self._freed and self._lock.acquire(blocking=False):
             try:

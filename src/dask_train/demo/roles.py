@@ -169,14 +169,14 @@ class WorkerProgress:
     def __init__(self, worker: int, progress: Board) -> None:
         self._worker, self._progress = worker, progress
         self._rows = self._steps = 0
-        self._told = 0.0
+        self._reported_at = 0.0
 
     def add(self, rows: int) -> None:
         """Count one more step, on that many rows."""
         self._rows += rows
         self._steps += 1
-        if time.time() - self._told >= REPORT_EVERY_S:
-            self._told = time.time()
+        if time.time() - self._reported_at >= REPORT_EVERY_S:
+            self._reported_at = time.time()
             self._progress.append(self.entry())
 
     def entry(self) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from distributed.protocol.pickle import dumps
 from dask_train.cluster.by_value import ByValue
 from dask_train.data.letterbox import Letterbox
 from dask_train.data.parcel import reachable
-from dask_train.driver.course import Course
 from dask_train.driver.devices import RunDevices
+from dask_train.driver.run_context import RunContext
 from dask_train.printing import say
 from dask_train.process import messages
 from dask_train.process.messages import Message, RoleProcess, to_plain
@@ -50,10 +50,10 @@ REACH_S = 10.0
 class Dispatch:
     """Sends the commands of a run to where they are done."""
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
-        self._job = course.job
-        self._peer = course.peer
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._job = context.job
+        self._peer = context.peer
         self._orders: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._agents: dict[str, tuple[str, Future]] = {}  # by Dask worker
         self._briefs: dict[str, Future] = {}  # large ones, by Dask worker
@@ -61,12 +61,12 @@ class Dispatch:
         self._hosts: dict[str, str] = {}
         self._told_of_sharing = False
         self._lost: set[str] = set()  # Dask workers: one that is started again has another address
-        self._told: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
+        self._announced: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
         self._secret = secrets.token_bytes(32)
         self._placing: dict[tuple[commands.Key, ...], asyncio.Task[Any]] = {}
         plan = self._job.plan
         with_device = [role for role in plan.counts if role != "ps"]
-        self._devices = RunDevices(self._peer, self._job.gpus, with_device, course.history.notice)
+        self._devices = RunDevices(self._peer, self._job.gpus, with_device, context.history.notice)
         self._brief = Brief(
             run=self._job.id,
             counts=dict(plan.counts),
@@ -77,7 +77,7 @@ class Dispatch:
             settings=self._job.settings,
             preload=self._job.preload,
             progress_every_s=min(QUIET_S if self._job.stop is None else LIVELY_S, plan.progress_s / 10),
-            patience_s=plan.progress_s,
+            data_timeout_s=plan.progress_s,
             stop_s=plan.stop_s,
             needs_devices=self._job.gpus == 1,
             leave_within_s=(0.0 if self._job.follows is None else LEAVE_S) if plan.in_place else None,
@@ -85,7 +85,7 @@ class Dispatch:
         self._lent = {role: function.lent() for role, function in self._job.functions.items()}
         self._is_large = any(function.segments for function in self._job.functions.values())
         if self._is_large:
-            course.history.letterbox = Letterbox()
+            context.history.letterbox = Letterbox()
 
     def put(self, command: commands.Command) -> None:
         """Carry a command out, after those before."""
@@ -98,7 +98,7 @@ class Dispatch:
                 self._orders.put_nowait(("agent", command.address))
             of = RoleProcess(command.role, command.rank, command.attempt)
             if isinstance(command, commands.LoadData):
-                self.tell_of(of, 0, self._course.data.by_role[command.role])
+                self.tell_of(of, 0, self._context.data.by_role[command.role])
             self._send(command.address, self._worded(command), of)
 
     def _worded(self, command: commands.RoleCommand) -> Message:
@@ -137,20 +137,20 @@ class Dispatch:
 
     def answer(self, of: RoleProcess, message: Message) -> None:
         """Send a message to an attempt of a role; where that has been replaced, its agent drops it."""
-        self._send(self._course.state.roles[of.key].address, message, of)
+        self._send(self._context.state.roles[of.key].address, message, of)
 
     def tell(self, key: commands.Key, message: Message) -> None:
         """Send a message to a role that is there."""
-        role = self._course.state.roles[key]
+        role = self._context.state.roles[key]
         self._send(role.address, message, RoleProcess(*key, role.attempt))
 
     def tell_of(self, of: RoleProcess, number: int, data: DataSetOnDask | StreamOnDask) -> None:
         """Tell a role's agent what a data set is, once; the placement of its rows stays for the run."""
-        roles = self._course.state.roles
+        roles = self._context.state.roles
         announcement = (roles[of.key].address, of.role, number)
-        if announcement not in self._told:
-            self._told.add(announcement)
-            ranks = [roles[of.role, rank].address for rank in range(self._course.state.plan.counts[of.role])]
+        if announcement not in self._announced:
+            self._announced.add(announcement)
+            ranks = [roles[of.role, rank].address for rank in range(self._context.state.plan.counts[of.role])]
             table = data.table(of.role, ranks)
             where = [[address for address in holders if address not in self._lost] for holders in data.where]
             message = messages.DataSetPlaces(role=of.role, number=number, table=table, keys=data.keys, where=where)
@@ -158,24 +158,24 @@ class Dispatch:
 
     def _roles_on_host(self, address: str) -> int:
         host = self._hosts.get(address, address)
-        roles = self._course.state.roles.values()
+        roles = self._context.state.roles.values()
         return Counter(self._hosts.get(role.address, role.address) for role in roles if role.address)[host] * (
             self._job.runs_on_host
         )
 
     def _peers(self) -> dict[str, list[str]]:
         peers: dict[str, list[str]] = {}
-        for (role, _), member in self._course.state.roles.items():
+        for (role, _), member in self._context.state.roles.items():
             peers.setdefault(role, []).append(member.peer)
         return peers if any(peer for addresses in peers.values() for peer in addresses) else {}
 
     def worker_lost(self, address: str) -> None:
         """Forget the agent of a Dask worker that is gone: its task would wait there for ever."""
-        self._told = {announcement for announcement in self._told if announcement[0] != address}
+        self._announced = {announcement for announcement in self._announced if announcement[0] != address}
         self._lost.add(address)
         self._briefs.pop(address, None)
         if (known := self._agents.pop(address, None)) is not None:
-            self._course.spawn(self._peer.cancel([known[1]]))
+            self._context.spawn(self._peer.cancel([known[1]]))
 
     async def run(self) -> None:
         """Carry out what was put, for as long as the run lasts."""
@@ -196,7 +196,7 @@ class Dispatch:
                     roles = [list(key) for key in order.roles]
                     await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
                 elif kind == "place":
-                    self._placing[order.roles] = self._course.spawn(self._place(order))
+                    self._placing[order.roles] = self._context.spawn(self._place(order))
             if outgoing:
                 await self._peer.ask("train_run_post", run=self._job.id, messages=list(outgoing.items()))
 
@@ -208,7 +208,7 @@ class Dispatch:
         if (
             answer["status"] != "OK"
         ):  # it has left, which may have been reported before the driver knew that roles are there
-            self._course.happened(events.DaskWorkerLost(time=self._course.now(), address=address))
+            self._context.happened(events.DaskWorkerLost(time=self._context.now(), address=address))
             return
         versions = {"python": platform.python_version(), "dask_train": __version__}
         brief: Any = await self._brief_for(address)
@@ -218,7 +218,7 @@ class Dispatch:
                     f"train-brief-{uuid.uuid4().hex}", brief, address=address
                 )
             except (OSError, KeyError, ValueError):  # what Dask raises of a Dask worker that leaves meanwhile
-                self._course.happened(events.DaskWorkerLost(time=self._course.now(), address=address))
+                self._context.happened(events.DaskWorkerLost(time=self._context.now(), address=address))
                 return
         future = self._peer.dask_end.submit(
             ByValue(agent_task.run_agent, agent_task),
@@ -245,8 +245,8 @@ class Dispatch:
             answers = await asyncio.wait_for(asking, REACH_S)
         if not answers.get(address):
             return pickle.dumps(self._brief)
-        assert self._course.history.letterbox is not None
-        return pickle.dumps(replace(self._brief, functions=self._lent, letterbox=self._course.history.letterbox.place))
+        assert self._context.history.letterbox is not None
+        return pickle.dumps(replace(self._brief, functions=self._lent, letterbox=self._context.history.letterbox.place))
 
     async def _watch_agent(self, address: str, future: Future) -> None:
         try:
@@ -254,7 +254,7 @@ class Dispatch:
         except asyncio.CancelledError:
             return
         except Exception as error:
-            self._course.history.driver_error = error
+            self._context.history.driver_error = error
             why = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
             self._agent_ended(address, future, f"{why}.")
         else:
@@ -266,11 +266,11 @@ class Dispatch:
         """Let the next role that starts there get another one."""
         if address in self._agents and self._agents[address][1] is future:
             del self._agents[address]
-            self._told = {announcement for announcement in self._told if announcement[0] != address}
+            self._announced = {announcement for announcement in self._announced if announcement[0] != address}
 
     def _agent_ended(self, address: str, future: Future, error: str) -> None:
         self._forget_agent(address, future)
-        self._course.happened(events.AgentFailed(time=self._course.now(), address=address, error=error))
+        self._context.happened(events.AgentFailed(time=self._context.now(), address=address, error=error))
 
     async def _place(self, command: commands.PlaceRoles) -> None:
         """Wait for room, and say for what."""
@@ -297,8 +297,8 @@ class Dispatch:
             if status == "gone":
                 return
             if status == "waiting" and left_s > 0:
-                self._course.waiting_for = answer["why"]
-                self._course.tell()
+                self._context.waiting_for = answer["why"]
+                self._context.tell()
                 continue
             if status == "unknown":
                 why = f"on= names {', '.join(answer['addresses'])}, and the Dask workers are {answer['known']}."
@@ -311,16 +311,16 @@ class Dispatch:
                 change = "Wait for what uses the cluster, add Dask workers, or raise train.placement.timeout."
             roles = [list(key) for key in command.roles]
             await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
-            self._course.happened(
+            self._context.happened(
                 events.NoRoom(
-                    time=self._course.now(), wanted=f"{problem}.", why=why, change=change, roles=command.roles
+                    time=self._context.now(), wanted=f"{problem}.", why=why, change=change, roles=command.roles
                 )
             )
             return
 
     def _host_for(self, command: commands.PlaceRoles) -> str:
         """Return the host on which roles are to be; empty for any: where no other one is placed yet."""
-        roles = self._course.state.roles
+        roles = self._context.state.roles
         if command.beside is not None:
             return self.host_of(roles[command.beside].address)
         if self._job.follows is None:
@@ -346,7 +346,7 @@ class Dispatch:
             self._told_of_sharing = True
             shared = f"{len(places)} roles share {answer['threads']} threads of the Dask cluster"
             say(f"{shared}.")
-        self._course.happened(events.Placed(time=self._course.now(), places=places))
+        self._context.happened(events.Placed(time=self._context.now(), places=places))
 
     async def end(self, summary: dict[str, Any], timeout_s: float) -> None:
         """End the run in the scheduler, which ends the agents, and wait for them.

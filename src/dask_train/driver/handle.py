@@ -317,9 +317,10 @@ class Run(Generic[R]):
         if not over:
             raise self._goes_on(limit_s)
         try:
-            outcome: R = self._peer.run(self._outcome)
+            # In this thread, whose line warnings then name; a large model does not hold up the client's event loop.
+            outcome = self._finished(self._peer.run(self._outcome))
         except Exception:
-            self._driver.history.settle_log()
+            self._driver.history.wait_for_log()
             raise
         self._driver.history.deliver(outcome)
         return outcome
@@ -339,15 +340,15 @@ class Run(Generic[R]):
         interrupted = isinstance(error, KeyboardInterrupt)
         with suppress(Exception):  # a client that is closed has ended it
             self.stop(INTERRUPTED if interrupted else f"{type(error).__name__} was raised where it was awaited")
-            leave_result(error, self._peer.run(self._outcome))
-            self._driver.history.settle_log(INTERRUPTED_S)
+            leave_result(error, self._finished(self._peer.run(self._outcome)))
+            self._driver.history.wait_for_log(INTERRUPTED_S)
 
     async def _result(self, timeout_s: float | None, deadline: float | None) -> Any:
         with self._driver.awaited():
             over = await self._driver.until(lambda: self._driver.over, deadline)
         if not over:
             raise self._goes_on(timeout_s)
-        outcome = await self._outcome()
+        outcome = self._finished(await self._outcome())
         if self._driver.history.sent_to is not None:
             await asyncio.to_thread(self._driver.history.deliver, outcome)
         return outcome
@@ -358,8 +359,14 @@ class Run(Generic[R]):
             change="Wait longer, or end it with run.stop().",
         )
 
-    async def _outcome(self) -> Any:
-        """Return what the run has left, once it is over."""
+    async def _outcome(self) -> Result:
+        """Return what the run has left, once it is over.
+
+        Raises
+        ------
+        DaskTrainError
+            It did not end well.
+        """
         finish = self._driver.finish or Finish(verdict=Verdict.DRIVER, what="The run's driver was cancelled.")
         history = self._driver.history
         if finish.verdict is not Verdict.OK:
@@ -374,7 +381,10 @@ class Run(Generic[R]):
         results: dict[str, list[Any]] = {}
         for key in self._driver.state.plan.role_keys():
             results.setdefault(key[0], []).append(history.returned(key))
-        result = history.result(results, self._driver.data.num_rows(), finish.what)
+        return history.result(results, self._driver.data.num_rows(), finish.what)
+
+    def _finished(self, result: Result) -> Any:
+        """Return what the verb returns that has started the run; the user's model takes over what was trained."""
         return result if self._finish is None else self._finish(result)
 
     def __repr__(self) -> str:

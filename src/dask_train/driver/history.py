@@ -214,10 +214,10 @@ class History:
         if self.sent_to is not None and isinstance(result, RunAccount):
             self.sent_to.deliver(result._save, result._trained(), result._example())
 
-    def settle_log(self, at_most_s: float | None = None) -> None:
+    def wait_for_log(self, at_most_s: float | None = None) -> None:
         """Wait until the log, if there is one, has all reports, or that many seconds have passed."""
         if self.sent_to is not None:
-            self.sent_to.settle(at_most_s)
+            self.sent_to.wait_until_written(at_most_s)
 
     def moved(self, key: Key, message: Progress | Reported | Value, time: float, interval_s: float) -> bool:
         """Record what a role has reported or sent; return whether that is progress to be noted as an event."""
@@ -243,7 +243,7 @@ class History:
         self._progressed[key] = time
         return True
 
-    def told(self, of: RoleProcess, message: Message) -> None:
+    def record(self, of: RoleProcess, message: Message) -> None:
         """Note a role's picture or account, that it resumes from a checkpoint, or what is shown at once."""
         match message:
             case Pictured():

@@ -12,11 +12,11 @@ from typing import Any
 from dask_train.cluster.own_cluster import Shield
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_dashboard, ensure_plugin
+from dask_train.driver.agent_messages import AgentMessages
 from dask_train.driver.computing import LOOKS, while_computed
-from dask_train.driver.course import Course
 from dask_train.driver.dispatch import Dispatch
-from dask_train.driver.heard import Heard
 from dask_train.driver.job import Job
+from dask_train.driver.run_context import RunContext
 from dask_train.driver.setting_texts import setting_texts
 from dask_train.errors import DaskTrainError, DataError, in_words
 from dask_train.masking import masked_value
@@ -46,13 +46,13 @@ CANCEL_S = 5.0
 UNANSWERED_S = 0.5
 
 
-class Driver(Course):
+class Driver(RunContext):
     """Drives one run.
 
     Parameters
     ----------
     peer, job, data
-        As :class:`Course` has them.
+        As :class:`RunContext` has them.
     beside
         What else is done with the driver while the run lasts. Default: nothing.
     """
@@ -64,7 +64,7 @@ class Driver(Course):
         self._beside = beside
         self.finish: commands.Finish | None = None
         self.dispatch = Dispatch(self)
-        self._heard = Heard(self, self.dispatch)
+        self._agent_messages = AgentMessages(self, self.dispatch)
         self._shield = Shield(peer)
         self._rule_seen = 0
         self._num_waits = 0
@@ -255,7 +255,7 @@ class Driver(Course):
                 return
             since += len(answer["events"])
             for raw in answer["events"]:
-                self._heard.told(*from_plain(raw))
+                self._agent_messages.handle(*from_plain(raw))
             if answer["events"]:
                 self._judge()
                 self.tell()

@@ -47,7 +47,7 @@ class ArrayFile:
     step: int
     stamp: str
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return what errors call it."""
         return f"{self.name!r} of {self.path!r}" if self.name else repr(self.path)
 
@@ -65,9 +65,9 @@ def check_array(array: ArrayFile) -> ArrayFile:
         It has none.
     """
     if np.dtype(array.dtype).kind not in "biufc":
-        raise TypeError(f"{array.told()} is {np.dtype(array.dtype)}; rows are arrays of numbers or booleans.")
+        raise TypeError(f"{array.describe()} is {np.dtype(array.dtype)}; rows are arrays of numbers or booleans.")
     if not array.shape:
-        raise ValueError(f"{array.told()} is one number; rows lie along the first axis.")
+        raise ValueError(f"{array.describe()} is one number; rows lie along the first axis.")
     return array
 
 
@@ -93,8 +93,8 @@ def rows_on_disk(files: Sequence[ArrayFile], read: Read) -> Any:
     for array in files:
         if (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
             raise ValueError(
-                f"Rows of {array.told()} are {np.dtype(array.dtype)} {array.shape[1:]}, and those of {first.told()} "
-                f"are {np.dtype(first.dtype)} {first.shape[1:]}. They have to be the same."
+                f"Rows of {array.describe()} are {np.dtype(array.dtype)} {array.shape[1:]}, and those of "
+                f"{first.describe()} are {np.dtype(first.dtype)} {first.shape[1:]}. They have to be the same."
             )
         make = delayed(carried(partial(_block, read, array)), pure=False)
         token = tokenize(array.path, array.name, array.stamp, array.dtype, array.shape)
@@ -126,7 +126,7 @@ def _block(read: Read, array: ArrayFile, start: int, stop: int) -> np.ndarray:
     except Exception as error:
         raise unreadable(array.fs, array.path, error) from error
     if (rows.dtype.str, rows.shape) != (array.dtype, (stop - start, *array.shape[1:])):
-        raise DataError(f"{array.told()} ends before row {stop:,}.", "The file is damaged.", "Write it again.")
+        raise DataError(f"{array.describe()} ends before row {stop:,}.", "The file is damaged.", "Write it again.")
     return rows
 
 

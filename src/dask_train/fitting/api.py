@@ -13,7 +13,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.handle import Run
 from dask_train.fitting.checks import NEW_LEARNING_RATE
 from dask_train.fitting.keras_models import KERAS_MODELS
-from dask_train.fitting.kinds import KINDS, by_kind_of_model
+from dask_train.fitting.kinds import KINDS, REGISTERED, by_kind_of_model
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.settings import KerasKeywords, LightGBMKeywords, ModuleKeywords, XGBoostKeywords
 from dask_train.fitting.start import fit_function, start_fit
@@ -78,7 +78,9 @@ def fit(
 ) -> FitResult | Run[FitResult]: ...
 @raises_at_the_call
 @frees_its_thread
-@by_kind_of_model(KINDS, ModuleSettings, XGBoostSettings, LightGBMSettings, function_of=fit_function)
+@by_kind_of_model(
+    KINDS, ModuleSettings, XGBoostSettings, LightGBMSettings, registered=REGISTERED, function_of=fit_function
+)
 def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     model: Any,
     x: Any = None,

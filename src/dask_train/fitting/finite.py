@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dask_train.fitting.kinds import KINDS, is_keras_model, kind_of
+from dask_train.input_errors import warn_at_the_call
 
 # How the notice begins.
 NOT_FINITE = "Weights are NaN or infinite"
@@ -34,6 +35,15 @@ def told_of_weights(model: Any) -> str | None:
         "Missing numbers among features or targets lead there, and so does a learning rate that is too high. Fill "
         f"missing numbers in before training{_FILLED}"
     )
+
+
+def warn_of_evaluation(scores: Mapping[str, float]) -> None:
+    """Warn where the loss of an evaluation is NaN: metrics may look well then, as NaN is counted as a class."""
+    if np.isnan(scores.get("loss", 0.0)):
+        warn_at_the_call(
+            "The loss is NaN, so some of the model's outputs are, or some targets. Other metrics count such rows as if "
+            "the model had decided. Features with missing numbers lead there: fill them in, as before training."
+        )
 
 
 def told_of_validation(history: Mapping[str, Sequence[Any]]) -> str | None:

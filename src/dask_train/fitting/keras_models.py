@@ -21,7 +21,7 @@ from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.settings import KerasSettings, of_run, of_trial
 from dask_train.fitting.spec import FitTask, InPlace
-from dask_train.fitting.stop_checks import check_monitored, scores_of_model
+from dask_train.fitting.stop_checks import check_monitored, names_logged, scores_of_model
 from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
@@ -137,7 +137,8 @@ class KerasModels(ModelKind):
 
         fit_checks.check_model(model)
         callbacks = fit_checks.check_callbacks(settings.callbacks)
-        check_monitored(callbacks, scores_of_model(model, callbacks), validates=rows.validation is not None)
+        names, validates = scores_of_model(model, callbacks), rows.validation is not None
+        check_monitored(callbacks, names, validates=validates)
         self.check_together(model, settings, rows.workers)
         fit_checks.check_rows(model, rows.data, rows.validation)
         header, arrays = taken_apart(model)
@@ -149,7 +150,8 @@ class KerasModels(ModelKind):
             **of_trial(),
             class_weight=fit_checks.check_weights(settings.class_weight, None, rows.data),
         )
-        return TrialSpec(work=KerasTrialRole(task), model=lambda trained: _parts_of(header, trained))
+        scores = None if names is None else names_logged(names, validates=validates)
+        return TrialSpec(work=KerasTrialRole(task), model=lambda trained: _parts_of(header, trained), scores=scores)
 
 
 def _of_task(model: Any, settings: KerasSettings, rows: FitRows | TrialRows) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import reduce, wraps
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from dask_train.arguments import CheckedSettings, keywords_of, nearest_argument
@@ -20,8 +21,7 @@ from dask_train.spelling import by_caller, is_known, passed
 
 R = TypeVar("R")
 
-# The class of a kind of models, by its public name, and its :class:`~dask_train.fitting.model_kind.ModelKind`, or where
-# that is.
+# Public name of a class of models -> its :class:`~dask_train.fitting.model_kind.ModelKind`, or "module:name" of that.
 KINDS: dict[str, Any] = {
     "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:LIGHTGBM",
@@ -29,12 +29,16 @@ KINDS: dict[str, Any] = {
     "xgboost.XGBModel": "dask_train.fitting.trees.xgboost_api:XGBOOST",
 }
 _KERAS_MODELS = "dask_train.fitting.keras_models:KERAS_MODELS"
-# What errors call a class that users don't know by its name.
+# Kinds of :func:`dask_train.register_trainer`, by the class itself: one that a function has made can't be found by its
+# name. They go before all others, whose subclasses they may be.
+REGISTERED: dict[type, Any] = {}
+# Names in error messages, for classes that users don't know by their own.
 _CALLED = {"dask_train.linear_model.estimating.LinearEstimator": "an estimator of dask_train.linear_model"}
-# Models that know themselves how long they are trained, and what they call it.
-# What Keras models are compiled with.
+# Arguments that Keras takes in ``compile``, and other libraries where they train.
 _OF_COMPILE = {"loss", "metrics", "optimizer"}
+# Kinds of model whose training length is a parameter of their own, and its name.
 _IN_ROUNDS = "The number of rounds is the estimator's n_estimators."
+# Models whose training length is a parameter of their own, and a sentence that names it.
 _HOW_LONG = {
     "dask_train.linear_model.estimating.LinearEstimator": "The number of steps is at most the estimator's max_iter.",
     "lightgbm.LGBMModel": _IN_ROUNDS,
@@ -43,34 +47,45 @@ _HOW_LONG = {
 
 
 def by_kind_of_model(
-    served: Mapping[str, Any], *others: type[CheckedSettings], function_of: Callable[[Any], Any] = lambda served: served
+    served: Mapping[str, Any],
+    *others: type[CheckedSettings],
+    registered: Mapping[type, Any] = MappingProxyType({}),
+    function_of: Callable[[Any], Any] = lambda served: served,
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Decorate a verb so that it hands models of other kinds, with their arguments, to the functions for these.
+    """Decorate a verb so that each kind of model is passed, with the arguments, to the function for that kind.
 
     Parameters
     ----------
     served
-        By the public name of a class, ``"module:function"`` of what serves its instances: it takes the model, ``x`` and
+        Public name of a class -> ``"module:function"`` for its instances. The function takes the model, ``x`` and
         ``y`` as the verb does, and keywords of its own. The module may import the framework of the class only where it
         is used.
     *others
-        Settings of these kinds: the verb's signature lists their fields besides its own parameters. A field that a
-        kind can't do without has the default None there, since other kinds can.
+        Settings classes of these kinds: the verb's signature lists their fields besides its own parameters. A field
+        that is required by one kind has the default None there, since other kinds do not require it.
+    registered
+        The same by the class itself, for registered kinds, which go before others. Default: none.
     function_of
-        Makes such a function of what ``served`` names. Default: that is one.
+        Return such a function, given what ``served`` names or ``registered`` has. Default: the object itself.
 
     Returns
     -------
     decorator
-        Of a function whose first argument is ``model``; a type checker learns from overloads what it takes.
+        Decorates a function whose first argument is ``model``. Its overloads tell a type checker which arguments it
+        takes.
     """
 
     def decorated(verb: Callable[..., R]) -> Callable[..., R]:
         @wraps(verb)
         def called(*args: Any, **kwargs: Any) -> R:
             model = args[0] if args else kwargs.get("model")
-            kind = kind_of(model, served)
-            function: Callable[..., R] = verb if kind is None else function_of(_loaded(served[kind]))
+            own_class = registered_class(model, registered)
+            kind = kind_of(model, served) if own_class is None else _public_name(own_class)
+            function: Callable[..., R] = verb
+            if own_class is not None:
+                function = function_of(registered[own_class])
+            elif kind is not None:
+                function = function_of(_loaded(served[kind]))
             _check_arguments(
                 by_caller(f"dask_train.{verb.__name__}", f"dask train {verb.__name__}"), function, kind, model, kwargs
             )
@@ -89,35 +104,48 @@ def by_kind_of_model(
 
 
 def kind_of(model: Any, served: Mapping[str, Any]) -> str | None:
-    """Which of these kinds a model is; None for one of Keras, also where its class is one of the backend's, or others.
+    """Return the key of a model's kind in ``served``; None for Keras models and unknown classes.
 
-    An instance of a class can exist only where the module that has it was imported.
+    On the torch backend a Keras model is an ``nn.Module``, too; it is a Keras model here. Nothing is imported: an
+    instance of a class can exist only after the module of the class was imported.
     """
     if is_keras_model(model):
         return None
     return next((kind for kind in served if isinstance(model, _class_of(kind))), None)
 
 
+def registered_class(model: Any, registered: Mapping[type, Any] = REGISTERED) -> type | None:
+    """Return the registered class that a model is an instance of, the most derived one; None if there is none."""
+    return next((cls for cls in type(model).__mro__ if cls in registered), None)
+
+
 def searched_kind_of(model: Any) -> Any:
-    """Return what describes a model's kind for a search; that of Keras where no other kind claims it."""
+    """Return the :class:`~dask_train.fitting.model_kind.ModelKind` of a model; that of Keras for unknown classes."""
+    if (own_class := registered_class(model)) is not None:
+        return REGISTERED[own_class]
     kind = kind_of(model, KINDS)
     return _loaded(_KERAS_MODELS if kind is None else KINDS[kind])
 
 
 def searched_kinds_here() -> list[Any]:
-    """Return those kinds that models may be of with the libraries that this process has imported; Keras if none."""
-    others = [each for name, each in KINDS.items() if _library_of(name) in sys.modules]
+    """Return the kinds whose libraries this process has imported; Keras if there are none."""
+    others = [*REGISTERED.values(), *(each for name, each in KINDS.items() if _library_of(name) in sys.modules)]
     return list(map(_loaded, [_KERAS_MODELS, *others] if "keras" in sys.modules or not others else others))
 
 
 def is_keras_model(model: Any) -> bool:
-    """Return whether its class is one of Keras', or extends one."""
+    """Return whether the class of a model is from Keras, or extends such a class."""
     return any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__)
 
 
-def named(served: Mapping[str, Any]) -> str:
-    """Return the kinds besides Keras' own, as errors name them; empty if there are none."""
-    return "".join(f", or {_with_article(kind)}" for kind in served)
+def named(served: Mapping[str, Any], registered: Mapping[type, Any] = REGISTERED) -> str:
+    """Return an error message's list of the kinds besides Keras; empty if there are none."""
+    names = dict.fromkeys([*served, *map(_public_name, registered)])
+    return "".join(f", or {_with_article(kind)}" for kind in names)
+
+
+def _public_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _with_article(kind: str) -> str:
@@ -127,7 +155,7 @@ def _with_article(kind: str) -> str:
 
 
 def _library_of(kind: str) -> str:
-    """Return the module that users import for a class, which may be in one that is loaded when it is used."""
+    """Return the module that users import for a class; the class itself may be in a submodule that is loaded later."""
     first, second, *_ = kind.split(".")
     return f"{first}.{second}" if first == "dask_train" else first
 
@@ -148,12 +176,12 @@ def _loaded(place: Any) -> Any:
 def _check_arguments(
     verb: str, function: Callable[..., Any], kind: str | None, model: Any, kwargs: Mapping[str, Any]
 ) -> None:
-    """Check that all that is given by name is taken, and all that is needed is given.
+    """Check that a function takes all keywords of a call, and that none of its required ones is missing.
 
     Raises
     ------
     TypeError
-        It is not; the message names the arguments.
+        A keyword is unknown or missing; the message names the arguments.
     """
     parameters = {
         name: parameter
@@ -166,7 +194,7 @@ def _check_arguments(
         hint = nearest_argument(unknown[0], keywords)
         if "epochs" in unknown and kind in _HOW_LONG:
             hint = f" {_HOW_LONG[kind]}"
-        if is_keras_model(model) and (compiled := sorted(_OF_COMPILE & set(unknown))):
+        if kind is None and is_keras_model(model) and (compiled := sorted(_OF_COMPILE & set(unknown))):
             hint = f" Pass {_listed(compiled)} to the model's compile."
         raise TypeError(
             f"{verb} takes no {_listed(unknown)} for {what}.{hint} Besides the model and data "

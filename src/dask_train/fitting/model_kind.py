@@ -1,4 +1,4 @@
-"""What ``dt.fit`` asks of a kind of model; what all kinds share stands once, in :mod:`dask_train.fitting.start`."""
+"""The interface of ``dt.fit`` and ``dt.search`` to a kind of model; :mod:`dask_train.fitting.start` calls it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dask_train.role.session import Session
 
 
-# Settings that every kind lets a trial have of its own.
+# Settings of all kinds that ``build`` may return for a trial.
 _OF_EACH_TRIAL = ("batch_size", "epochs")
 
 
@@ -45,8 +45,8 @@ class FitCall:
     run
         Settings of the run.
     workers
-        Number of workers, 0 for this process. None: it is not known yet. Of a run that follows the cluster first the
-        least number, and then the one that it begins with.
+        Number of workers, 0 for this process. None: it is not known yet. A run that follows the cluster has its
+        least number here first, and later the number that it begins with.
     """
 
     model: Any
@@ -69,9 +69,9 @@ class FitRows:
     Attributes
     ----------
     data, validation
-        What is trained on, and scored; of a type that the kind of model chooses.
+        Rows to train on, and rows to score, of a type that the kind of model chooses.
     inputs
-        The same as a run takes it.
+        The same rows as arguments of a run.
     """
 
     data: Any
@@ -81,14 +81,14 @@ class FitRows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FitWork:
-    """What the role processes of a fit do, and what comes of it.
+    """The functions of a fit's role processes, and how the client turns their result into the user's.
 
     Attributes
     ----------
     functions
-        What the workers do, or what each role does, by role.
+        Function of the workers, or functions by role.
     finish
-        Makes the result of the run's; the user's model takes over what was trained.
+        Load the trained weights into the user's model, and return the fit's result, given the run's.
     params
         Parameters for loggers.
     display
@@ -113,13 +113,13 @@ class TrialRows:
     Attributes
     ----------
     data, validation
-        What is trained on, and validated on; None without validation.
+        Rows to train on, and rows to validate on; None without validation.
     workers
         Number of workers that train one model together.
     labels
-        Return the different labels of what is trained on, ascending, which are computed where they lie.
+        Return the distinct labels of the rows to train on, ascending. They are computed on the Dask workers.
     missing
-        Return an error's text about missing categories, whose codes are -1; ``""`` if there are none.
+        Return an error message about missing categories, whose codes are -1; ``""`` if there are none.
     """
 
     data: InputData
@@ -136,19 +136,22 @@ class TrialSpec:
     Attributes
     ----------
     work
-        What the workers of the trial do; it travels to them. Of a model that is trained in a loop a ``LoopRole``.
+        Function of the trial's workers, sent to them; a ``LoopRole`` for a model that is trained in a loop.
     model
-        Return what a search holds as the best model, of what the first worker has sent of its best epoch.
+        Return the search's best model, given the state that the first worker has sent of its best epoch.
+    scores
+        Names of the scores of an epoch, with those of validation. Default: unknown until training reports them.
     """
 
     work: Any
     model: Callable[[Any], Any] = field(repr=False)
+    scores: Collection[str] | None = None
 
 
 class ModelKind(ABC):
     """A kind of model that ``dt.fit`` and ``dt.search`` train.
 
-    :data:`dask_train.fitting.kinds.KINDS` lists all but Keras models, which are what no other kind claims.
+    :data:`dask_train.fitting.kinds.KINDS` lists all kinds but Keras, which serves models of unknown classes.
 
     A fit calls :meth:`workers`, :meth:`check`, :meth:`traits`, :meth:`framework`, :meth:`roles`, :meth:`scores` and
     :meth:`check_best`; then :meth:`rows` and :meth:`prepared`; then, if no number of workers was asked for,
@@ -158,17 +161,17 @@ class ModelKind(ABC):
     Attributes
     ----------
     name
-        By which the table of refusals knows it: :data:`dask_train.fitting.refusals.REFUSED`.
+        Name in the table of refusals, :data:`dask_train.fitting.refusals.REFUSED`.
     settings
-        Arguments that these models take, besides those of every run.
+        Class of the arguments of these models, besides the arguments of every run.
     not_taken
-        Those of these, or of every run, that ``dt.fit`` does not take.
+        Arguments in ``settings``, or of every run, that ``dt.fit`` refuses.
     unit
-        What a rule to stop by counts, besides scores.
+        Unit in which stop rules count training, such as ``"epoch"``.
     grows
         Whether workers may join and leave while a model is trained.
     takes_missing
-        Whether the code of a category may be -1, for a missing one, among the rows of a trial.
+        Whether rows of a trial may have the category code -1, which stands for a missing value.
     """
 
     name: str
@@ -179,21 +182,21 @@ class ModelKind(ABC):
     takes_missing: bool = False
 
     def workers(self, model: Any, settings: Any) -> int | None:
-        """Return how many workers were asked for; 0 for this process, None for the default."""
+        """Return the number of workers that was passed; 0 for this process, None for the default."""
         workers: int | None = settings.workers
         return workers
 
     def roles(self, call: FitCall) -> dict[str, int]:
-        """Return how many processes there are of each role; 0 workers where their number is not known yet."""
+        """Return the number of processes of each role; 0 workers while their number is not known yet."""
         return {"worker": call.workers or 0}
 
     def check(self, call: FitCall) -> None:  # noqa: B027 - of most there is more to check, not of all
-        """Check the model, and settings that are of this kind alone; rows are not looked at.
+        """Check the model, and the settings of this kind; rows are not looked at.
 
         Raises
         ------
         TypeError, ValueError
-            One can't be.
+            The model or a setting is invalid.
         """
 
     def traits(self, call: FitCall) -> Collection[str]:
@@ -201,11 +204,11 @@ class ModelKind(ABC):
         return ()
 
     def scores(self, call: FitCall) -> Collection[str] | None:
-        """Return the names of scores of a model, without those of validation; None if they show in training only."""
+        """Return the names of a model's scores without validation; None if only training shows them."""
         return None
 
     def check_best(self, call: FitCall) -> None:
-        """Check that the score by which the best checkpoint is known can come.
+        """Check that training can report the score that ``dt.Checkpoint(best=...)`` names.
 
         Raises
         ------
@@ -217,13 +220,13 @@ class ModelKind(ABC):
         check_best_name(call.run.checkpoint, self.scores(call), validates=call.settings.validates)
 
     def columns(self, call: FitCall) -> tuple[Any, Any]:
-        """Return ``features`` and ``label`` as this model means them."""
+        """Return ``features`` and ``label``, with this kind's defaults."""
         return call.settings.features, call.settings.label
 
     def rows(self, call: FitCall) -> FitRows:
-        """Return the rows; cut for the workers where they have to be cut.
+        """Return the rows, partitioned for the workers where that is needed.
 
-        Most kinds only describe them here. Linear models compute their classes.
+        Most kinds only describe the rows here. Linear models compute their classes.
 
         Raises
         ------
@@ -238,24 +241,24 @@ class ModelKind(ABC):
 
     @abstractmethod
     def prepared(self, call: FitCall, rows: FitRows) -> Any:
-        """Check that the rows go through the model, and return what :meth:`work` needs of that.
+        """Check that the model takes the rows, and return the results of the check that :meth:`work` needs.
 
         Raises
         ------
         TypeError, ValueError
-            They do not.
+            It does not.
         """
 
     def shared(self, call: FitCall, rows: FitRows, workers: int) -> tuple[FitRows, int]:
-        """Return the rows for so many workers, and how many there are to be; called if no number was asked for."""
+        """Return the rows for that many workers, and the number to start; called where no number was passed."""
         return rows, workers
 
     def one_per_dask_worker(self, call: FitCall) -> bool:
-        """Return whether the default is a worker for each Dask worker, not for each host or device."""
+        """Return whether the default is one worker per Dask worker, not one per host or device."""
         return False
 
     def check_together(self, model: Any, settings: Any, workers: int) -> None:
-        """Check that so many workers can train a model together, in a fit or a trial.
+        """Check that this number of workers can train a model together, in a fit or a trial.
 
         Raises
         ------
@@ -266,29 +269,29 @@ class ModelKind(ABC):
             check_share(settings.rows, workers)
 
     def size_check(self, settings: Any) -> Callable[[int], None]:
-        """Return what checks that so many workers can share a batch, in a run that is asked for another number.
+        """Return a function that checks whether a number of workers can share a batch, for a run that is resized.
 
-        It holds no data.
+        The function holds no data.
         """
         return partial(check_share, settings.rows)
 
     @abstractmethod
     def work(self, call: FitCall, rows: FitRows, prepared: Any) -> FitWork:
-        """Return what the processes of a fit do; ``prepared`` is what :meth:`prepared` has returned."""
+        """Return the functions of a fit's processes; ``prepared`` is the result of :meth:`prepared`."""
 
     @property
     def of_trial(self) -> tuple[str, ...]:
-        """Names of settings that ``build`` may return with a model: what is of this kind alone, and a few of all."""
+        """Names of settings that ``build`` may return per trial: batch_size, epochs, and those of this kind alone."""
         common = {each.name for each in fields(EpochSettings)}
         return (*_OF_EACH_TRIAL, *(each.name for each in fields(self.settings) if each.name not in common))
 
     def settings_of_trial(self, model: Any, arguments: Mapping[str, Any], of_trial: Mapping[str, Any]) -> Any:
-        """Return the settings of a trial: those of its search, as far as the kind has them, and its own.
+        """Return the settings of a trial: the search's, as far as this kind has them, overridden by the trial's own.
 
         Raises
         ------
         TypeError, ValueError
-            A setting is not one of this kind, is missing, or is invalid.
+            A setting is unknown to this kind, is missing, or is invalid.
         """
         if unknown := sorted(map(str, set(of_trial) - set(self.of_trial))):
             known = ", ".join(self.of_trial) or "nothing beside the model"
@@ -304,20 +307,20 @@ class ModelKind(ABC):
 
     @abstractmethod
     def framework(self, *, in_place: bool = False) -> Framework:
-        """Return the adapter of the processes; ``in_place`` where a lost one is to be replaced while others wait."""
+        """Return the processes' framework adapter; ``in_place``: a lost process is replaced while the others wait."""
 
     @abstractmethod
     def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
-        """Check the model of a trial as ``fit`` does, and return what is to be trained.
+        """Check the model of a trial as ``fit`` does, and return the trial.
 
         Parameters
         ----------
         model
-            As ``build`` has returned it.
+            Model that ``build`` has returned.
         settings
             An instance of :attr:`settings`.
         rows
-            What it is trained on.
+            Rows to train on.
 
         Raises
         ------

@@ -1,6 +1,6 @@
-"""What ``fit`` refuses since a kind of model, or its library, can't do it: one table, and checks of parameter servers.
+"""Arguments that ``fit`` refuses for a kind of model or its library: one table, and checks of parameter servers.
 
-What is invalid of whatever kind is refused by the settings themselves, and rows that do not fit a model by its kind.
+Settings classes refuse values that are invalid for all kinds. Each kind refuses rows that its models can't take.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dask_train.fitting.model_kind import FitCall, ModelKind
 from dask_train.fitting.stop_checks import monitored
 from dask_train.input_errors import warn_at_the_call
 
-# What calls ask for, by the words of the table.
+# Conditions of the table -> whether a call meets them.
 _ASKED: dict[str, Callable[[FitCall], Any]] = {
     "workers=0": lambda call: call.workers == 0,
     "ps": lambda call: getattr(call.settings, "ps", 0),
@@ -51,9 +51,10 @@ _OWN_STEP = (
     "own, which may apply gradients more than once. {change}"
 )
 _IN_MEMORY = ", and data that is streamed is never all in memory. Leave either out."
-# Kinds by their names; what is refused if all of it is asked for, or is so of the model (:meth:`ModelKind.traits`); and
-# the error. It is formatted with the call, the name of the model's class, the last of those words, and its value if it
-# is a setting; and with the argument that asks to replace workers in place, and what to pass instead.
+# (Names of kinds; conditions that must all hold; template of the error.) A condition is a key of _ASKED, or a trait of
+# the model (:meth:`ModelKind.traits`). The template is formatted with ``call``; ``model``, the name of its class;
+# ``word``, the last condition, and ``value``, if that is a setting; ``in_place``, the argument that asks for
+# replacement in place, and ``change``, what to pass instead.
 REFUSED: tuple[tuple[str, str, str], ...] = (
     ("keras", "workers=0, ps", _BESIDE),
     ("keras", "workers=0, scorer", _BESIDE),
@@ -141,12 +142,12 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
 
 
 def check_refusals(kind: ModelKind, call: FitCall) -> None:
-    """Check that a call asks for nothing that its kind of model can't do.
+    """Check that a call combines no arguments that its kind of model can't do.
 
     Raises
     ------
     ValueError
-        It does.
+        The call meets all conditions of an entry of :data:`REFUSED`.
     """
     traits = {word for word, is_asked in _ASKED.items() if is_asked(call)}
     traits.update(kind.traits(call))
@@ -166,12 +167,12 @@ def _in_place(call: FitCall) -> tuple[str, str]:
 
 
 def check_servers(ps: Any, scorer: Any, *, validates: bool) -> None:
-    """Check how many parameter servers and scorers there can be.
+    """Check the numbers of parameter servers and scorers.
 
     Raises
     ------
     ValueError
-        There can't be that many.
+        A number is invalid, or there is a scorer without validation data.
     """
     for name, value in (("ps", ps), ("scorer", scorer)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -186,12 +187,12 @@ def check_servers(ps: Any, scorer: Any, *, validates: bool) -> None:
 def check_served(model: Any, ps: int) -> None:
     """Check that ``ps`` parameter servers can share a model.
 
-    :func:`~dask_train.fitting.checks.check_rows` has built it, where it could.
+    :func:`~dask_train.fitting.checks.check_rows` has built the model, where it could.
 
     Raises
     ------
     ValueError
-        They can't.
+        The model has no weights yet, too few of them, or an optimizer that can't be shared.
     """
     from dask_train.fitting.roles.shards import check_sharing
     from dask_train.keras_models.state import held_optimizers, is_built
@@ -210,7 +211,7 @@ def check_served(model: Any, ps: int) -> None:
 
 
 def _like(optimizer: Any, variables: Sequence[Any]) -> Any:
-    """Return an optimizer that is built: that one, or one like it."""
+    """Return this optimizer if it is built, else a copy of it that is."""
     if optimizer.built:
         return optimizer
     twin = type(optimizer).from_config(optimizer.get_config())
@@ -219,7 +220,7 @@ def _like(optimizer: Any, variables: Sequence[Any]) -> Any:
 
 
 def check_callbacks_with_servers(callbacks: Sequence[Any], ps: int, scorer: int) -> None:
-    """Callbacks that make sense where others train on while they act, or validate elsewhere.
+    """Check that callbacks work while other workers train on, or while a scorer validates.
 
     Raises
     ------
@@ -248,7 +249,7 @@ def check_callbacks_with_servers(callbacks: Sequence[Any], ps: int, scorer: int)
 
 
 def warn_of_idle_callbacks(callbacks: Sequence[Any]) -> None:
-    """Warn of callbacks that look at scores of a validation, where there is none. Keras warns, too, in a worker."""
+    """Warn of callbacks that monitor a ``val_`` score in a fit without validation. Keras warns, too, in a worker."""
     for callback in callbacks:
         if (monitor := monitored(callback)).startswith("val_"):
             warn_at_the_call(

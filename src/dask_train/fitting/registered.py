@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_train.checkpoint.policy import check_best_of_train
 from dask_train.driver.result import Result
-from dask_train.fitting.kinds import KINDS
+from dask_train.fitting.kinds import REGISTERED
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.settings import of_run, of_trial
@@ -31,7 +31,8 @@ def register_trainer(trainer: Trainer) -> None:
     Parameters
     ----------
     trainer : dask_train.trainers.Trainer
-        What is known of these models. One that is registered later takes the place of an earlier one of its class.
+        Trainer of these models, and of models of subclasses without a trainer of their own. It goes before the
+        library's own training, for instance of ``torch.nn.Module``. A later trainer of a class replaces an earlier one.
 
     Raises
     ------
@@ -52,8 +53,7 @@ def register_trainer(trainer: Trainer) -> None:
         )
     if not issubclass(trainer.settings, LoopSettings):
         raise TypeError(f"settings of {trainer!r} is {trainer.settings!r}; extend dask_train.trainers.LoopSettings.")
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    KINDS[name] = TrainerKind(trainer)
+    REGISTERED[kind] = TrainerKind(trainer)
 
 
 def _role(model: Any, spec: TrainSpec, settings: LoopSettings, data: InputData, of_run: Mapping[str, Any]) -> SpecRole:

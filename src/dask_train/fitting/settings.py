@@ -1,6 +1,6 @@
-"""Settings of ``fit``: what all kinds of model share, those of Keras models, and all keywords as types for overloads.
+"""Settings of ``fit``: those of all kinds of model, those of Keras models, and all keywords as types for overloads.
 
-:func:`dask_train.fit` says what each means.
+:func:`dask_train.fit` documents each setting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_validation_freq(validation_freq: Any) -> None:
-    """Check how often there is validation.
+    """Check ``validation_freq``.
 
     Raises
     ------
@@ -43,12 +43,12 @@ def check_validation_freq(validation_freq: Any) -> None:
 
 
 def check_wire(wire: Any) -> None:
-    """Check how gradients travel between hosts.
+    """Check ``wire``, the dtype in which gradients travel between hosts.
 
     Raises
     ------
     ValueError
-        It is not known.
+        It is unknown.
     """
     if wire != BFLOAT16:
         raise ValueError(f"wire is {wire!r}; it is {BFLOAT16!r}, or None to let gradients travel as they are.")
@@ -68,7 +68,7 @@ class FitSettings(ModelSettings):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EpochSettings(LoopSettings, FitSettings):
-    """Settings of a fit of a model that goes through rows in epochs of batches, and may be validated."""
+    """Settings of a fit that trains in epochs of batches, and may be validated."""
 
     validation_split: float = fraction(0.0)
     validation_steps: int | None = positive_int(None)
@@ -82,7 +82,7 @@ class EpochSettings(LoopSettings, FitSettings):
         return super().validates or bool(self.validation_split)
 
     def display(self, progress: bool | None, **settings: Any) -> FitDisplay | EpochLines:
-        """Return what shows a run; lines are not drawn anew, so the settings of a display are not for them."""
+        """Return the display of a run; with ``verbose=2`` plain lines, which have no settings."""
         if self.verbose == 2 and progress:
             return EpochLines(epochs=self.epochs)
         return FitDisplay(progress, epochs=self.epochs, **settings)
@@ -136,12 +136,12 @@ class KerasSettings(GradientSettings):
     new_learning_rate: bool = unlisted(False)
 
     def __post_init__(self) -> None:
-        """Check all fields, and what they mean together.
+        """Check all fields, and that ``initial_epoch`` is at most ``epochs``.
 
         Raises
         ------
         ValueError
-            Training would begin after its last epoch.
+            A field is invalid, or training would begin after its last epoch.
         """
         super().__post_init__()
         if not 0 <= self.initial_epoch <= self.epochs:
@@ -151,25 +151,25 @@ class KerasSettings(GradientSettings):
 
 
 def of_run(run: RunSettings) -> dict[str, Any]:
-    """Return the settings of a run that go into the task of each role process."""
+    """Return the fields of a task, the argument of each role process, that depend on the run."""
     return {
         "stop_names": frozenset() if run.stop is None else run.stop.names,
         "epoch_rules": run.epoch_rules,
         "checkpoint": run.checkpoint,
         "resume": run.resume,
         "run": uuid.uuid4().hex,
-        # A stall is reported by the run first, with its causes.
-        "patience_s": 1.5 * Deadlines.from_dask_config().progress_s,
+        # Longer than the run's own deadline, whose error tells the cause of a stall.
+        "collective_timeout_s": 1.5 * Deadlines.from_dask_config().progress_s,
     }
 
 
 def of_trial() -> dict[str, Any]:
-    """Return what the task of a trial has in place of :func:`of_run`, as its search keeps checkpoints and stops it."""
-    return {"run": uuid.uuid4().hex, "patience_s": 1.5 * Deadlines.from_dask_config().progress_s}
+    """Return the fields of a trial's task, in place of :func:`of_run`: stop rules and checkpoints are the search's."""
+    return {"run": uuid.uuid4().hex, "collective_timeout_s": 1.5 * Deadlines.from_dask_config().progress_s}
 
 
 class RunKeywords(TypedDict, total=False):
-    """Keywords of every kind of model; ``wait`` is left out, on which the type of a fit depends."""
+    """Keywords of every kind of model, without ``wait``: the overloads list it, as it changes the return type."""
 
     sample_weight: Any
     validation_data: Any
@@ -186,7 +186,7 @@ class RunKeywords(TypedDict, total=False):
 
 
 class EpochKeywords(RunKeywords, total=False):
-    """Keywords of models that go through rows in epochs of batches."""
+    """Keywords of models that are trained in epochs of batches."""
 
     workers: int | tuple[int, int] | None
     features: str | Sequence[str] | Mapping[str, Any] | None

@@ -41,7 +41,7 @@ def check_stop_names(
         )
     if known is None:
         return
-    score_names = list(map(score_name, _logged(known, validates=validates)))
+    score_names = list(map(score_name, names_logged(known, validates=validates)))
     if unknown := sorted(names - set(score_names)):
         raise ValueError(
             f"stop looks at {', '.join(unknown)}, and the model's scores are {', '.join(score_names)}."
@@ -64,7 +64,7 @@ def check_monitored(callbacks: Sequence[Any], known: Collection[str] | None, *, 
     ValueError
         The model does not give one. What nothing validates is no error, as in Keras, which warns of it.
     """
-    log_names = _logged(known or (), validates=validates)
+    log_names = names_logged(known or (), validates=validates)
     for callback in callbacks if known is not None else ():
         name = monitored(callback)
         if name and name not in log_names and (validates or not name.startswith("val_")):
@@ -91,7 +91,7 @@ def check_best_name(checkpoint: Checkpoint | None, known: Collection[str] | None
     """
     if checkpoint is None or checkpoint.best is None or known is None:
         return
-    if checkpoint.best not in (score_names := _logged(known, validates=validates)):
+    if checkpoint.best not in (score_names := names_logged(known, validates=validates)):
         raise ValueError(
             f"The best checkpoint is to be known by {checkpoint.best!r}, and the model's scores are "
             f"{', '.join(score_names)}.{nearest(checkpoint.best, score_names)} "
@@ -125,8 +125,8 @@ def scores_of_model(model: Any, callbacks: Collection[Any]) -> set[str] | None:
     return {"loss", *names, *([_RATE] if any(map(_tells_rate, callbacks)) else [])}
 
 
-def _logged(known: Collection[str], *, validates: bool) -> list[str]:
-    """Return the names in logs, with those of validation."""
+def names_logged(known: Collection[str], *, validates: bool) -> list[str]:
+    """Return the names in logs of an epoch: ``known`` ones, and where ``validates`` those of validation."""
     of_validation = [f"val_{name}" for name in sorted(known) if name != _RATE] if validates else []
     return [*sorted(known), *of_validation]
 

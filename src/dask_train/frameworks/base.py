@@ -1,4 +1,4 @@
-"""The seam between a run and a framework: what an adapter says, and what it does in a role process.
+"""The interface between a run and a framework: facts that an adapter states, and its work in a role process.
 
 One adapter per framework, in a folder of its own, found by :mod:`dask_train.frameworks.registry`. An adapter is small
 and picklable until :meth:`Framework.prepare`; it imports its framework there and no earlier. It never imports the
@@ -17,7 +17,7 @@ import numpy as np
 from dask_train.frameworks.environment import environment_restored
 from dask_train.roles import AddressBook
 
-# How long a role that meets no others may take for that, in seconds.
+# Time limit of the rendezvous of a role without peers, in seconds.
 ALONE_S = 30.0
 # Roles that train, and that a run waits for; the chief comes first where ranks are numbered over both.
 TRAINING_ROLES = ("chief", "worker")
@@ -25,20 +25,20 @@ TRAINING_ROLES = ("chief", "worker")
 
 @dataclass(frozen=True, kw_only=True)
 class RoleInfo:
-    """Which role process this is.
+    """Identity of a role process.
 
     Attributes
     ----------
     role, rank
-        Its role, and its rank there.
+        Name of the role, and the process's rank in it.
     counts
         Number of processes of each role in the run.
     host
-        The name or address under which its peers reach this host.
+        Host name or address under which peers reach this host.
     num_threads
-        Its share of the host's cores.
+        Number of threads, the process's share of the host's cores.
     training
-        The roles that train, in the order in which their ranks are numbered over all of them.
+        Roles that train, in the order in which ranks are numbered over all of them.
     tls
         The cluster's certificates, for connections of an adapter's own: ``ca_file``, ``cert``, ``key`` (paths, or PEM
         text) and perhaps ``ciphers``. None if the cluster has no TLS.
@@ -54,31 +54,31 @@ class RoleInfo:
 
     @property
     def members(self) -> list[tuple[str, int]]:
-        """Every training role of the run by name and rank, in the order of their ranks over all."""
+        """Name and rank of every training role, in the order of their ranks over all."""
         return [(role, rank) for role in self.training for rank in range(self.counts.get(role, 0))]
 
 
 class Framework:
-    """A framework as a run needs it; this class is the adapter for none, where batches are NumPy arrays.
+    """Adapter of a framework to a run. This class is the adapter for no framework: batches are NumPy arrays.
 
     Attributes
     ----------
     name
-        What users pass as ``framework=``.
+        Value that users pass as ``framework=``.
     imports
-        Modules that :meth:`prepare` imports in every role process, and nothing that opens a device or starts threads: a
-        Dask worker keeps a process that has imported them, and forks role processes of it
-        (``train.template.idle``). Empty for processes that start anew each time.
+        Modules that :meth:`prepare` imports in every role process. They must neither open a device nor start threads: a
+        Dask worker keeps a process that has imported them, and forks it for role processes (``train.template.idle``).
+        Empty for a framework whose processes can't be forked.
     import_environment
-        Variables that :meth:`prepare` sets before it imports them.
+        Environment variables that :meth:`prepare` sets before it imports them.
     views
-        Whether batches may be views of the rows in shared memory: ``"read-only"``; ``"writable"`` where the framework
-        asks for writable memory and never writes to it; None if users may write to its tensors.
+        Whether batches may be views of the rows in shared memory: ``"read-only"``; ``"writable"`` if the framework
+        asks for writable memory but never writes to it; None if users may write to its tensors.
     role_bytes
-        What a role process takes for itself once its framework is imported, in bytes; reckoned with where data is
-        large.
+        Memory of a role process after it has imported its framework, in bytes. It is subtracted from the memory for
+        data.
     shared_bytes
-        Part of these that is counted once per Dask worker, for the template, where role processes are forked of one.
+        Part of ``role_bytes`` that is counted once per Dask worker if role processes are forked from a template.
     """
 
     name = "numpy"
@@ -89,7 +89,7 @@ class Framework:
     shared_bytes = 0
 
     def check(self, counts: Mapping[str, int]) -> None:
-        """Refuse roles that the framework can't serve, in the client, before anything starts; imports nothing.
+        """Refuse roles that the framework does not support; in the client, before anything starts. Imports nothing.
 
         Parameters
         ----------
@@ -99,11 +99,11 @@ class Framework:
         Raises
         ------
         ValueError
-            What is not supported, why, and what to change.
+            A role or its number is not supported; the message tells why, and what to change.
         """
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
-        """Return whether the training roles of such a run wait for each other, so that the loss of one ends all.
+        """Return whether training roles wait for each other in every step, so that the loss of one ends all.
 
         Parameters
         ----------
@@ -118,17 +118,17 @@ class Framework:
         return False
 
     def can_replace(self, role: str) -> bool:
-        """Return whether one role process can be started again while the others continue.
+        """Return whether one process of a role can be restarted while the others continue.
 
         Parameters
         ----------
         role
-            Its name.
+            Name of the role.
 
         Returns
         -------
         bool
-            False if all have to start again.
+            False if all have to restart.
         """
         return True
 
@@ -138,7 +138,7 @@ class Framework:
         return False
 
     def stays_until_the_end(self, counts: Mapping[str, int]) -> bool:
-        """Return whether a role process stays after its function has returned, for others that need its server.
+        """Return whether role processes stay after their functions have returned, as others need their servers.
 
         Parameters
         ----------
@@ -148,32 +148,32 @@ class Framework:
         Returns
         -------
         bool
-            False if its process ends with its function.
+            False if a process ends with its function.
         """
         return False
 
     def default_role(self, role: str) -> Callable[[Any], Any] | None:
-        """Return what a role does for which the user gave no function; None if there is no such default.
+        """Return the default function of a role, for which the user passed none; None if there is no default.
 
         Parameters
         ----------
         role
-            Its name.
+            Name of the role.
 
         Returns
         -------
         function of a session, or None
-            It travels to the role process.
+            It is pickled and sent to the role process.
         """
         return serve_until_stopped if role == "ps" else None
 
     def load(self, me: RoleInfo) -> None:
-        """In the role process, once: import the framework, with this role's threads; :meth:`prepare` begins with it.
+        """Import the framework, and set its number of threads. Called by :meth:`prepare`, once per role process.
 
         Parameters
         ----------
         me
-            Which role this is.
+            Identity of this role process.
 
         Raises
         ------
@@ -182,12 +182,12 @@ class Framework:
         """
 
     def prepare(self, me: RoleInfo) -> str:
-        """In the role process, once: load the framework, bind its port.
+        """Load the framework, and bind its port. Called once per role process.
 
         Parameters
         ----------
         me
-            Which role this is.
+            Identity of this role process.
 
         Returns
         -------
@@ -200,45 +200,47 @@ class Framework:
     def rendezvous(
         self, me: RoleInfo, peers: AddressBook, timeout_s: float
     ) -> AbstractContextManager[Mapping[str, Any]]:
-        """In the role process: meet the others; the environment, servers and groups of this role while it lasts.
+        """Return a context manager that connects to the peers in the role process.
+
+        It holds environment variables, server and process group of this role until exit.
 
         Parameters
         ----------
         me
-            As :meth:`prepare` had it.
+            Identity of this role process.
         peers
-            What every role's :meth:`prepare` returned, by role and rank.
+            Results of :meth:`prepare` of all roles, by role and rank.
         timeout_s
-            Seconds that the others may take.
+            Seconds to wait for the peers.
 
         Returns
         -------
         context manager of a mapping
-            What the session shows under these names, such as ``cluster_spec`` and ``server``; a value that is a
-            function is called when it is first asked for.
+            Attributes of the session, such as ``cluster_spec`` and ``server``. A value that is a function is called
+            at the first access.
         """
         return _nothing_to_meet()
 
     @contextmanager
     def alone(self, me: RoleInfo) -> Iterator[Mapping[str, Any]]:
-        """In the client's own process: what a role has there that trains alone, while it lasts.
+        """Prepare the only role of a run in the client's own process, and restore the environment on exit.
 
-        Threads and environment are the user's, and afterwards as they were.
+        The number of threads stays the user's.
 
         Parameters
         ----------
         me
-            The only role of its run.
+            Identity of the role.
 
         Yields
         ------
         mapping
-            As of :meth:`rendezvous`.
+            As in :meth:`rendezvous`.
 
         Raises
         ------
         ValueError
-            It can't be undone in a process that lives on.
+            The framework can't be prepared in a process that lives on, as nothing could undo it.
         """
         with environment_restored():
             address = self.prepare(me)
@@ -247,7 +249,7 @@ class Framework:
                 yield extras
 
     def lack_of_device(self) -> str:
-        """Say why the framework uses no GPU in this process; asked where ``gpus=1`` has given the role one.
+        """Return why the framework uses no GPU in this process; called in a role that has one (``gpus=1``).
 
         Returns
         -------
@@ -257,39 +259,39 @@ class Framework:
         return ""
 
     def hint(self, error: BaseException) -> str:
-        """Return what a user should do about an error of their function that comes of how roles are started.
+        """Return advice about an error of the user's function that is due to how roles are started.
 
         Parameters
         ----------
         error
-            What has left the function.
+            Error that the function has raised.
 
         Returns
         -------
         str
-            Sentences to follow the error's own words; empty if there is nothing to say.
+            Sentences to follow the error's message; empty if there is no advice.
         """
         return ""
 
     def pulse(self) -> int:
-        """Return a number that changes while the user's function makes progress, without batches and reports, too.
+        """Return a number that changes while the user's function makes progress, also without batches and reports.
 
-        Called a few times a second in a thread of its own.
+        Called a few times per second, in a thread of its own.
 
         Returns
         -------
         int
-            Always 0 if the framework does not know.
+            Always 0 if the framework can't tell.
         """
         return 0
 
     def remarks(self, me: RoleInfo) -> Sequence[str]:
-        """Return what looks wrong though the user's function has returned; reported as the run's notices.
+        """Return notices about likely mistakes, after the user's function has returned.
 
         Parameters
         ----------
         me
-            As :meth:`prepare` had it.
+            Identity of this role process.
 
         Returns
         -------
@@ -299,37 +301,37 @@ class Framework:
         return ()
 
     def empty(self, size: int) -> np.ndarray | None:
-        """Return new memory for batches where the framework has a better kind: ``(size,)`` uint8, aligned to 64 bytes.
+        """Return new memory of the framework for batches: ``(size,)`` uint8, aligned to 64 bytes.
 
         Parameters
         ----------
         size
-            In bytes.
+            Size in bytes.
 
         Returns
         -------
         ndarray, or None
-            None for memory of NumPy.
+            None to use memory of NumPy.
         """
         return None
 
     def dataset_of(self, rows: NumberedRows) -> Any:
-        """Return all rows as a data set of the framework's own kind whose rows go by number.
+        """Return all rows as a map-style data set of the framework.
 
         Parameters
         ----------
         rows
-            Of all partitions, on this rank as on any other.
+            Rows of all partitions, the same on every rank.
 
         Returns
         -------
         data set
-            What the framework's tools share out among ranks.
+            Data set for the framework's samplers, which split it between ranks.
 
         Raises
         ------
         ValueError
-            It has no such kind.
+            The framework has no such data sets.
         """
         raise ValueError(
             f"A run of framework={self.name!r} has no torch data sets. Pass train(..., framework='torch')."
@@ -341,28 +343,28 @@ class Framework:
         Parameters
         ----------
         arrays
-            Rows along the first axis of each, the same number in all; C-contiguous. The adapter may share their
-            memory: it is this batch's own while anything refers to it, or a view as :attr:`views` allows.
+            Arrays with rows along the first axis, equally many in all; C-contiguous. The adapter may share their
+            memory: no other batch uses it while anything refers to it, or it is a view as :attr:`views` allows.
 
         Returns
         -------
         tensors
-            What the role's loop is given.
+            The batch that the role's loop receives.
         """
         return arrays
 
 
 class NumberedRows(Protocol):
-    """Rows that go by their numbers, from 0."""
+    """Rows with random access by number, from 0."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of rows."""
 
     def take(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """Return rows by their numbers; of each column a new array, ``(len(numbers), ...)``."""
+        """Return rows by their numbers, as one new array ``(len(numbers), ...)`` per column."""
 
     def shaped(self, values: Sequence[Any]) -> Any:
-        """Return one value per column, put together as the data was given."""
+        """Return one value per column, in the structure of the user's data."""
 
 
 @contextmanager
@@ -371,7 +373,7 @@ def _nothing_to_meet() -> Iterator[Mapping[str, Any]]:
 
 
 class Serving(Protocol):
-    """A session, as one sees it that only serves."""
+    """The part of a session that a parameter server uses."""
 
     def wait_until_stopped(self) -> None:
         """Return when the run ends."""

@@ -61,7 +61,7 @@ def words_of_all(place: RankPlace, word: str, timeout_s: float) -> Sequence[str]
     """
     deadline = time.monotonic() + timeout_s
     try:
-        return _heard(place, word, deadline) if place.port_holder is not None else _told(place, word, deadline)
+        return _collected(place, word, deadline) if place.port_holder is not None else _sent(place, word, deadline)
     except OSError as error:
         raise LaunchError(
             f"Rank {place.rank} of {place.num_ranks} could not meet the others at {place.meeting} within "
@@ -71,7 +71,7 @@ def words_of_all(place: RankPlace, word: str, timeout_s: float) -> Sequence[str]
         ) from error
 
 
-def _heard(place: RankPlace, word: str, deadline: float) -> list[str]:
+def _collected(place: RankPlace, word: str, deadline: float) -> list[str]:
     """In rank 0: collect the words of those who come; a silent connection does not block the others."""
     assert place.port_holder is not None
     words = {place.rank: word}
@@ -115,7 +115,7 @@ def _says_more(other: socket.socket, received: bytearray) -> bool:
     return bool(some) and not received.endswith(b"\n") and len(received) < MAX_LINE
 
 
-def _told(place: RankPlace, word: str, deadline: float) -> list[str]:
+def _sent(place: RankPlace, word: str, deadline: float) -> list[str]:
     host, _, port = place.meeting.rpartition(":")
     while True:
         with (

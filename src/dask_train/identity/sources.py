@@ -75,7 +75,7 @@ class Sources:
             spec = self._spec(name)
             assert spec is not None
             data = _read(spec)
-            digest, imports = _told(data)
+            digest, imports = _parsed(data)
             package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
             names = [each for level, module, of in imports for each in _absolute(package, level, module, of)]
             parents = [name.rpartition(".")[0]] if "." in name else []
@@ -155,7 +155,7 @@ def _read(spec: ModuleSpec) -> bytes:
 
 
 @functools.lru_cache(4096)
-def _told(data: bytes) -> tuple[str, tuple[tuple[int, str, tuple[str, ...]], ...]]:
+def _parsed(data: bytes) -> tuple[str, tuple[tuple[int, str, tuple[str, ...]], ...]]:
     """Return a digest of a source, and its imports; of what is no Python source, its bytes."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of the user's code, which imports show

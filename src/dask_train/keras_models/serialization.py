@@ -212,7 +212,7 @@ def _take_apart(
         "compilations": compilations,
         "uncompiled": len(sent) < len(compiled),
         "custom_objects": custom.pack(),
-        "structure": structure.told(model),
+        "structure": structure.describe(model),
         "checksums": structure.checksums(model.variables, state.as_array) if checksums else None,
         "keys": keys,
         "optimizers": described,

@@ -43,7 +43,7 @@ _SMALL_BYTES = 1 << 16
 _COLUMNS = 1024
 
 
-def told(model: Any) -> dict[str, Any]:
+def describe(model: Any) -> dict[str, Any]:
     """Return the layers and variables of a model, each with the attribute that holds it, in Keras' order.
 
     Returns
@@ -159,7 +159,7 @@ def check(model: Any, structure: dict[str, Any]) -> None:
     MakingError
         It has others; the message names the first.
     """
-    here = told(model)
+    here = describe(model)
     if (difference := first_difference(structure, here)) is not None:
         raise MakingError(difference)
 

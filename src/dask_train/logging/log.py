@@ -44,7 +44,7 @@ def _logger(each: Any) -> Logger:
 
 
 class Log:
-    """Writes a run, or a search with its trials, to several places; no method but :meth:`settle` waits.
+    """Writes a run, or a search with its trials, to several places; no method but :meth:`wait_until_written` waits.
 
     Parameters
     ----------
@@ -112,12 +112,12 @@ class Log:
                 writer.say(sink, sink.keep, files)
                 if model is not None and isinstance(sink, ModelSink):
                     writer.say(sink, sink.keep_model, model, example)
-            self.settle()
+            self.wait_until_written()
 
-    def settle(self, at_most_s: float | None = None) -> None:
+    def wait_until_written(self, at_most_s: float | None = None) -> None:
         """Wait until all is written, or given up, or that many seconds have passed."""
         for writer in self._writers:
-            writer.settle(at_most_s)
+            writer.wait_until_written(at_most_s)
 
     def _tell(self, text: str) -> None:
         self.tell(text)

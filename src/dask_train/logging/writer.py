@@ -75,7 +75,7 @@ class Writer:
             self._closes_at = time.monotonic() + self._timeout_s
             self._changed.notify_all()
 
-    def settle(self, at_most_s: float | None = None) -> None:
+    def wait_until_written(self, at_most_s: float | None = None) -> None:
         """Wait until all is written, or given up, or that many seconds have passed; after :meth:`close`."""
         thread = self._thread
         if thread is None:

@@ -20,10 +20,11 @@ from dask_train.config import PredictLimits
 from dask_train.data.structure import leaves
 from dask_train.fitting.backends import BACKENDS
 from dask_train.fitting.checks import check_fits
+from dask_train.fitting.finite import warn_of_evaluation
 from dask_train.fitting.kinds import by_kind_of_model
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.torch_module.settings import ModuleEvaluation
-from dask_train.input_errors import raises_at_the_call, warn_at_the_call
+from dask_train.input_errors import raises_at_the_call
 from dask_train.inputs.data import InputData
 from dask_train.inputs.making import columns_for, input_data, names_columns
 from dask_train.predicting.inputs import as_collections, check_classes
@@ -146,7 +147,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     metrics
         Metrics of a torch module or a booster; not for other models. Default: none.
     workers
-        Number of workers that share the rows, for a torch module. Default: as many as of ``fit``.
+        Number of workers that share the rows, for a torch module; 0 for this process. Default: as many as of ``fit``.
 
     Returns
     -------
@@ -203,14 +204,16 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
 
 
 def _some_finite(scores: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the scores, and warn where the loss is NaN: metrics may look well then, as NaN is counted as a class."""
-    finite = some(scores)
-    if np.isnan(finite.get("loss", 0.0)):
-        warn_at_the_call(
-            "The loss is NaN, so some of the model's outputs are, or some targets. Other metrics count such rows as if "
-            "the model had decided. Features with missing numbers lead there: fill them in, as before training."
-        )
-    return finite
+    """Return the scores, and warn where the loss is NaN.
+
+    Raises
+    ------
+    ValueError
+        There are no rows.
+    """
+    kept = some(scores)
+    warn_of_evaluation(kept)
+    return kept
 
 
 def _data_for(

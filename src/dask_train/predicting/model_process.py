@@ -47,10 +47,10 @@ class ProcessLostError(Exception):
 
 
 @dataclass(frozen=True)
-class _Patience:
-    """How long the process may do nothing, what is awaited then, and which setting says so."""
+class _TimeLimit:
+    """Timeout of a wait for the process, what is awaited, and the name of the timeout's setting."""
 
-    patience_s: float
+    timeout_s: float
     doing: str
     setting: str
 
@@ -145,7 +145,7 @@ class ModelProcess:
         slots = (number for slot in self._slots for number in slot.descriptors)
         files = ModelFiles(descriptors=(descriptor, *slots), places=places)
         order = Open(kind=parts.kind, header=parts.header, num_threads=num_threads, settings=parts.settings, data=files)
-        limit = _Patience(self._limits.launch_s, "to open its model", "train.launch.timeout")
+        limit = _TimeLimit(self._limits.launch_s, "to open its model", "train.launch.timeout")
         try:
             answer = self._answer(order, limit)
         finally:
@@ -187,7 +187,7 @@ class ModelProcess:
         num_rows = len(arrays[0])
         images = packed_texts(where, call.columns, arrays)
         text_sizes = [image.nbytes for column, image in zip(call.columns, images, strict=True) if column.is_text]
-        limit = _Patience(self._limits.timeout_s, f"a batch of {where}", "train.predict.timeout")
+        limit = _TimeLimit(self._limits.timeout_s, f"a batch of {where}", "train.predict.timeout")
         slot = self._next_slot(where)
         try:
             slot.fill(call, num_rows, images, text_sizes)
@@ -208,11 +208,11 @@ class ModelProcess:
             slot.trim()
             self._free.put(slot)
 
-    def _answer(self, message: ModelMessage, limit: _Patience) -> ModelMessage:
+    def _answer(self, message: ModelMessage, limit: _TimeLimit) -> ModelMessage:
         """Return what the process answers."""
         self._moved = time.monotonic()
         try:
-            self._child.end.settimeout(limit.patience_s)
+            self._child.end.settimeout(limit.timeout_s)
             send(self._child.end, message)
             while True:
                 data = self._child.end.recv(1 << 18)
@@ -247,7 +247,7 @@ class ModelProcess:
         if self._ended:
             raise ProcessLostError(self._why, served=False)
         if time.monotonic() - self._moved > 2 * self._limits.timeout_s + self._limits.launch_s:
-            raise self._stalled(_Patience(self._limits.timeout_s, f"the turn of {where}", "train.predict.timeout"))
+            raise self._stalled(_TimeLimit(self._limits.timeout_s, f"the turn of {where}", "train.predict.timeout"))
 
     # The end
 
@@ -276,14 +276,14 @@ class ModelProcess:
         tail = self._child.output.since(0, TAIL_BYTES)[1].strip()
         return f"; the end of its output:\n{tail}\n" if tail else "; it had printed nothing"
 
-    def _stalled(self, limit: _Patience) -> StalledError:
+    def _stalled(self, limit: _TimeLimit) -> StalledError:
         before = self._child.ask_for_stacks()
         time.sleep(STACKS_S)
         stacks = self._child.stacks_since(before).strip()
         tail = self._tail()
         self.end(f"process {self.pid} was ended because it had stalled")
         return StalledError(
-            f"Model {self.name!r} in process {self.pid} did nothing for {limit.patience_s:g} s, {limit.doing} awaited"
+            f"Model {self.name!r} in process {self.pid} did nothing for {limit.timeout_s:g} s, {limit.doing} awaited"
             + tail
             + (f"; its stacks:\n{stacks}" if stacks else "."),
             "The model hangs, or a batch takes longer than that.",

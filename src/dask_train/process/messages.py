@@ -412,11 +412,11 @@ class Begin(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Enter(Message):
-    """Where the peers are, the role's own data, and how long a wait for more may take."""
+    """Addresses of the peers, the role's own data, and timeouts of the rendezvous and of waits for more data."""
 
     peers: Mapping[str, Sequence[str]]
     timeout_s: float
-    patience_s: float
+    data_timeout_s: float
     data: Mapped | None
 
 

@@ -1,6 +1,6 @@
-"""The templates of one Dask worker, as it sees them: made when they are first needed, asked for forks, ended.
+"""The template processes of one Dask worker: started when first needed, asked for forks, ended when idle.
 
-Everything here runs on one event loop, the Dask worker's; only :meth:`ProcessStart.give_up` may be called from others.
+Everything here runs on the event loop of the Dask worker; only :meth:`ProcessStart.give_up` may be called from others.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from dask_train.process.template import ForkOrder, Unfit
 from dask_train.process.template_connection import NotConnectedError, TemplateConnection
 from dask_train.transport.frames import FrameReader, encode
 
-# How long a fork may take. It takes 10 ms for a process of 400 MB; a template that is stopped never does it.
+# Time limit of a fork, which takes 10 ms for a process of 400 MB; a template that is stopped never answers.
 FORK_S = 10.0
-# Imports that take longer are not waited for again: the next process starts anew.
+# Time limit of the imports. After it, the next process starts without a template.
 IMPORT_S = 60.0
-# Templates of one Dask worker at once; the one used least recently makes room.
+# Templates of one Dask worker at once; the least recently used one is ended for another.
 MAX_TEMPLATES = 4
 
 logger = logging.getLogger(__name__)
 
 
 class TemplateError(Exception):
-    """A template can't be used."""
+    """Raised if a template can't be used."""
 
 
 class GivenUpError(Exception):
-    """A process is needed no more, and was not started."""
+    """Raised if a process was given up before it was started."""
 
 
 class ProcessStart:
@@ -44,9 +44,9 @@ class ProcessStart:
     Attributes
     ----------
     launch
-        What is started.
+        Command and environment of the process.
     template
-        What it waits for; None for nothing.
+        Template that this start waits for; None if it waits for none.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -57,30 +57,30 @@ class ProcessStart:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def give_up(self) -> None:
-        """Don't start it if it is not started yet; from any thread."""
+        """Cancel the start, unless the process is started already; from any thread."""
         self._is_given_up = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._giving_up.set)
 
     def check(self) -> None:
-        """Check that the process is still needed.
+        """Check that the start was not given up.
 
         Raises
         ------
         GivenUpError
-            It is not.
+            It was.
         """
         if self._is_given_up:
             raise GivenUpError
 
     async def wait_for(self, ready: asyncio.Future[None]) -> None:
-        """Wait until a template is ready, or known not to be.
+        """Wait until a template is ready, or has failed.
 
         Raises
         ------
         GivenUpError
-            The process is needed no more.
+            The start was given up.
         """
         self._loop = asyncio.get_running_loop()
         giving_up = asyncio.create_task(self._giving_up.wait())
@@ -92,37 +92,37 @@ class ProcessStart:
 
 
 def name_of(modules: tuple[str, ...]) -> str:
-    """Return how a template with these imports is called: without modules of our own."""
+    """Return a template's name for users: its imports, without modules of dask-train."""
     return "+".join(module for module in modules if not module.startswith("dask_train."))
 
 
 class Templates:
-    """The templates of one Dask worker: made when they are first needed, asked for forks, ended.
+    """The templates of one Dask worker, by their imports and environment.
 
     Parameters
     ----------
     cluster
-        Dask workers with the same value share their templates where they run in the same place, with the same
-        environment and the same import path; empty for none.
+        Dask workers with the same value share templates, if they run on one host with the same environment and import
+        path. Default: empty, not shared.
     own_folder
-        The entry of the import path that only this Dask worker has.
+        Entry of the import path that only this Dask worker has.
     """
 
     def __init__(self, cluster: str = "", own_folder: str = "") -> None:
         self._cluster, self._own_folder = cluster, own_folder
         self._templates: dict[Any, Template] = {}
         self._closed = False
-        self._told: set[str] = set()
+        self._warned_of: set[str] = set()
 
     async def start(self, start: ProcessStart) -> Process:
-        """Start a process: as a fork of its template, or anew where that can't be.
+        """Start a process as a fork of its template, or from scratch if that fails.
 
         Raises
         ------
         GivenUpError
-            It was given up before.
+            The start was given up.
         OSError
-            The system has no room for a process, or the Dask worker closes.
+            The system can't start a process, or the Dask worker closes.
         """
         preload = start.launch.preload
         if preload is not None and preload.idle_s:
@@ -136,8 +136,8 @@ class Templates:
         return spawn(start.launch)
 
     def _tell_once(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
+        if message not in self._warned_of:
+            self._warned_of.add(message)
             logger.warning(message)
 
     async def _forked(self, start: ProcessStart, preload: Preload) -> Process:
@@ -167,18 +167,18 @@ class Templates:
         return template
 
     def pids(self) -> dict[int, str]:
-        """Templates that are there: their processes, and what they have imported; from any thread."""
+        """Return the process ids of running templates, and their names; from any thread."""
         return {template.pid: name_of(template.modules) for template in self._there()}
 
     def idle_s(self) -> dict[int, float]:
-        """For how long each that is there has been unused, in seconds, by its process."""
+        """Return for how long each running template has been unused, in seconds, by process id."""
         return {template.pid: template.idle_s for template in self._there()}
 
     def _there(self) -> list[Template]:
         return [template for template in list(self._templates.values()) if template.is_alive and template.pid]
 
     def close(self) -> None:
-        """End all."""
+        """End all templates, and start no more processes."""
         self._closed = True
         for template in self._templates.values():
             template.end("the Dask worker closes")
@@ -186,30 +186,31 @@ class Templates:
 
 
 class Template:
-    """One template.
+    """A template: a process that has imported modules, and is forked for processes that need them.
 
     Parameters
     ----------
     modules
-        What it imports.
+        Modules that it imports.
     environment, fingerprint
-        What it is started with; as long as nothing of it changes that concerns its imports it may be used.
+        Environment and fingerprint of installed code at its start. A change of either that concerns its imports makes
+        the template outdated.
 
     Attributes
     ----------
     ready
-        Done when it may be forked, or never will be.
+        Done when the template can be forked, or has failed.
     used_at
-        When it was last asked for, by the event loop's clock.
+        Time of its last use, by the event loop's clock.
     why
         Why it can't be used; empty if it can.
     is_alive
-        Whether it may be used, or will.
+        Whether it is starting or can be forked.
     """
 
     def __init__(self, modules: tuple[str, ...], environment: dict[str, str], fingerprint: Fingerprint) -> None:
         self.modules, self._environment, self._fingerprint = modules, environment, fingerprint
-        self._packages: frozenset[str] | None = None  # that it has imported
+        self._packages: frozenset[str] | None = None  # names of packages that the template has imported
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self._began_at = self.used_at = self._loop.time()
@@ -224,7 +225,7 @@ class Template:
         self.is_alive = True
 
     def begin(self, fingerprint: Fingerprint, cluster: str) -> None:
-        """Reach the one that the Dask workers of a cluster share, or start it; with no cluster, one of its own."""
+        """Connect to the template that Dask workers share, or start it; without a cluster, start an own one."""
         path = os.pathsep.join(entry for entry, _ in fingerprint.path if entry)
         self._connection = TemplateConnection(self.modules, {**self._environment, "PYTHONPATH": path})
         name = fingerprint.name(cluster, self.modules, *sorted(self._connection.environment.items())) if cluster else ""
@@ -248,21 +249,24 @@ class Template:
 
     @property
     def pid(self) -> int:
-        """Number of its process; 0 before it is known."""
+        """Process id; 0 before it is known."""
         return self._connection.pid
 
     @property
     def is_over(self) -> bool:
-        """Whether another may take its place; one that is unfit keeps it until it would have been ended as unused."""
+        """Whether a new template may replace this one.
+
+        An unfit template blocks its slot until its idle timeout, so that its imports are not retried at once.
+        """
         return not self.is_alive and not (self._is_unfit and self._timer is not None)
 
     @property
     def idle_s(self) -> float:
-        """How long it has been unused, in seconds; 0 while it imports, or forks."""
+        """Seconds since its last use; 0 while it imports or forks."""
         return 0.0 if self._num_users or not self.ready.done() else self._loop.time() - self.used_at
 
     def is_outdated(self, environment: dict[str, str], fingerprint: Fingerprint) -> bool:
-        """Return whether a process that is started now would be another."""
+        """Return whether a process that is started now would import other code, or have another environment."""
         if (own := self._packages) is not None:
             return (self._environment, self._fingerprint.only(own)) != (environment, fingerprint.only(own))
         return (self._environment, self._fingerprint) != (environment, fingerprint)
@@ -286,14 +290,14 @@ class Template:
             self._refuse("", is_unfit=self._connection.has_started and not self.ready.done())
 
     def _refuse(self, why: str, *, is_unfit: bool = True) -> None:
-        """Use it no more; where it is unfit, another with the same imports would be, too."""
+        """Stop using the template; ``is_unfit``: a new template with the same imports would fail, too."""
         self._is_unfit = is_unfit
         self.end(why)
 
     def end(self, why: str, *, hangs: bool = False) -> None:
-        """Leave it; without other Dask workers, or if it hangs, it is killed. What it has forked continues.
+        """Disconnect from the template; its forks continue. May be called twice.
 
-        A second call does no harm.
+        The kernel kills the process when its last Dask worker disconnects; with ``hangs`` it is killed at once.
         """
         if not self.is_alive:
             return
@@ -302,7 +306,7 @@ class Template:
             self._connecting.cancel()
         if self._connection.end is not None:
             self._loop.remove_reader(self._connection.end)
-        if not why:  # it has closed its end, so it exits
+        if not why:  # the template has closed its end, so it exits
             status = self._connection.status()
             why = f"its process {self.pid} ended" + ("" if status is None else f" with status {status}")
         if hangs:
@@ -313,14 +317,14 @@ class Template:
             self.ready.set_result(None)
 
     async def fork(self, start: ProcessStart, idle_s: float) -> Process:
-        """Return a fork of it, once it is ready.
+        """Fork the template, once it is ready.
 
         Raises
         ------
         TemplateError
-            It can't be forked.
+            The template can't be forked.
         GivenUpError
-            The process is needed no more.
+            The start was given up.
         """
         self.used_at = self._loop.time()
         if not self.ready.done() and self.used_at - self._began_at > IMPORT_S:

@@ -81,7 +81,7 @@ class SocketLink:
         self._values: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # None: the run stops
         self._asked: dict[int, queue.SimpleQueue[Answer]] = {}
         self._numbers = itertools.count()
-        self._patience_s = 120.0
+        self._answer_timeout_s = 120.0
         self._writer = threading.Thread(target=self._write, name="dask-train-outbox", daemon=True)
         self._writer.start()
         threading.Thread(target=self._read, name="dask-train-inbox", daemon=True).start()
@@ -261,10 +261,10 @@ class SocketLink:
         """
         self.tell(Meets(address=address, size=size))
         try:
-            return self._met.get(timeout=None if joins else self._patience_s)
+            return self._met.get(timeout=None if joins else self._answer_timeout_s)
         except queue.Empty:
             raise StalledError(
-                f"The other training roles did not all come to a collective call within {self._patience_s:g} s.",
+                f"The other training roles did not all come to a collective call within {self._answer_timeout_s:g} s.",
                 "One hangs, is much slower than this one, or makes no such call.",
                 "Let all make the same calls; see what they do with run.diagnose(), or raise train.progress.timeout.",
             ) from None
@@ -294,14 +294,14 @@ class SocketLink:
         self._asked[number] = answered
         self.tell(dataclasses.replace(question, question=number))
         try:
-            while (answer := answered.get(timeout=self._patience_s)).to_come:
+            while (answer := answered.get(timeout=self._answer_timeout_s)).to_come:
                 pass
         except queue.Empty:
             del self._asked[number]
             while not answered.empty():  # just too late
                 _forget(answered.get())
             raise StalledError(
-                f"The agent did not answer with {question.asks_for} within {self._patience_s:g} s."
+                f"The agent did not answer with {question.asks_for} within {self._answer_timeout_s:g} s."
             ) from None
         del self._asked[number]
         if answer.error:
@@ -316,9 +316,9 @@ class SocketLink:
             for descriptor in data.descriptors:
                 os.close(descriptor)
 
-    def wait_at_most(self, patience_s: float) -> None:
-        """Set how long a wait for an answer may take."""
-        self._patience_s = patience_s
+    def wait_at_most(self, timeout_s: float) -> None:
+        """Set the timeout of waits for the agent's answers."""
+        self._answer_timeout_s = timeout_s
 
     def _read(self) -> None:
         for message in messages_from(self._end):

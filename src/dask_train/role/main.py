@@ -55,7 +55,7 @@ def run_role(end: int, account: int) -> None:
         checkpoints = _checkpoints(start)
         link.tell(Ready(peer=framework.prepare(me), pid=os.getpid()))
         enter = link.expect(Enter)
-        link.wait_at_most(enter.patience_s)
+        link.wait_at_most(enter.data_timeout_s)
         data = None if enter.data is None else (enter.data.table, link.mapped(enter.data))
         peers = AddressBook({role: list(addresses) for role, addresses in enter.peers.items()})
         with framework.rendezvous(me, peers, enter.timeout_s) as extras:
@@ -73,7 +73,7 @@ def run_role(end: int, account: int) -> None:
                 account=batches,
                 checkpoint=checkpoints,
                 scratch=Path(start.scratch),
-                meeting=Meeting(link, me, enter.timeout_s, enter.patience_s, joins=start.joins),
+                meeting=Meeting(link, me, enter.timeout_s, enter.data_timeout_s, joins=start.joins),
             )
             session = Session(link, me, equipment)
             link.spent.begin()
@@ -92,7 +92,7 @@ def run_role(end: int, account: int) -> None:
         batches.seal()
         if checkpoints is not None:
             checkpoints.release()
-        words = told(error, framework.hint(error))
+        words = error_fields(error, framework.hint(error))
         last_word = Failed(launching=launching, unanswered=isinstance(error, StalledError), **words)
         status = 1
     link.tell(last_word)
@@ -147,7 +147,7 @@ def _pickled(result: Any, **options: Any) -> bytes:
         ) from error
 
 
-def told(error: BaseException, hint: str = "") -> dict[str, Any]:
+def error_fields(error: BaseException, hint: str = "") -> dict[str, Any]:
     """Return an exception for the client: pickled where that works, and in words in any case."""
     hint = f" {hint}" if hint else _missing(error)
     lines = traceback.TracebackException.from_exception(error)

@@ -16,157 +16,157 @@ RENDEZVOUS_MARGIN_S = 5.0
 IN_PLACE_PART = 0.5
 
 
-def ticked(turn: StateUpdate, _: events.Ticked) -> None:
+def ticked(update: StateUpdate, _: events.Ticked) -> None:
     """Time has passed."""
-    lost_roles.resolve_suspicion(turn)
-    if turn.phase in (Phase.ENDING, Phase.RESTARTING):
-        _give_up_on_killed(turn)
-    elif turn.phase is Phase.STOPPING:
-        if turn.time - turn.since > turn.plan.stop_s:
-            _note_killed(turn)
-            turn.enter(Phase.ENDING)
-            turn.kill_all()
-    elif turn.phase is Phase.LAUNCHING:
-        _launching(turn)
-    elif turn.phase is Phase.RUNNING:
-        _late_replacements(turn)
-        if turn.phase is Phase.RUNNING:
-            _give_up_on_killed(turn)
-            _stalled(turn)
-    elif turn.phase is Phase.COMPLETING:
-        _services_linger(turn)
-        _others_linger(turn)
-        _give_up_on_killed(turn)
+    lost_roles.resolve_suspicion(update)
+    if update.phase in (Phase.ENDING, Phase.RESTARTING):
+        _give_up_on_killed(update)
+    elif update.phase is Phase.STOPPING:
+        if update.time - update.since > update.plan.stop_s:
+            _note_killed(update)
+            update.enter(Phase.ENDING)
+            update.kill_all()
+    elif update.phase is Phase.LAUNCHING:
+        _launching(update)
+    elif update.phase is Phase.RUNNING:
+        _late_replacements(update)
+        if update.phase is Phase.RUNNING:
+            _give_up_on_killed(update)
+            _stalled(update)
+    elif update.phase is Phase.COMPLETING:
+        _services_linger(update)
+        _others_linger(update)
+        _give_up_on_killed(update)
 
 
-def _note_killed(turn: StateUpdate) -> None:
+def _note_killed(update: StateUpdate) -> None:
     """Note who has not returned in time after the run was stopped, and returns nothing."""
     phases = (RolePhase.MEETING, RolePhase.RUNNING)
-    keys = [key for key, role in turn.roles.items() if role.phase in phases and key[0] not in turn.plan.services]
+    keys = [key for key, role in update.roles.items() if role.phase in phases and key[0] not in update.plan.services]
     if keys:
-        turn.note(
+        update.note(
             f"{', '.join(map(name_of, keys))} {'was' if len(keys) == 1 else 'were'} killed, and returned nothing: "
-            f"train.stop.timeout ({turn.plan.stop_s:g} s) had passed since the run was stopped."
+            f"train.stop.timeout ({update.plan.stop_s:g} s) had passed since the run was stopped."
         )
 
 
-def _late(turn: StateUpdate, phase: RolePhase, limit_s: float) -> list[Key]:
-    return [key for key, role in turn.roles.items() if role.phase is phase and turn.time - role.since > limit_s]
+def _late(update: StateUpdate, phase: RolePhase, limit_s: float) -> list[Key]:
+    return [key for key, role in update.roles.items() if role.phase is phase and update.time - role.since > limit_s]
 
 
-def _launching(turn: StateUpdate) -> None:
-    missing = _late(turn, RolePhase.STARTING, turn.plan.launch_s)
-    starting = sum(role.phase in (RolePhase.PLACING, RolePhase.STARTING) for role in turn.roles.values())
+def _launching(update: StateUpdate) -> None:
+    missing = _late(update, RolePhase.STARTING, update.plan.launch_s)
+    starting = sum(role.phase in (RolePhase.PLACING, RolePhase.STARTING) for role in update.roles.values())
     if missing:
-        num_roles = len(turn.plan.role_keys())
-        where = "; ".join(f"{name_of(key)} on {turn.roles[key].address}" for key in missing)
+        num_roles = len(update.plan.role_keys())
+        where = "; ".join(f"{name_of(key)} on {update.roles[key].address}" for key in missing)
         num_up = f"Only {num_roles - starting} of {num_roles} roles started"
-        what = f"{num_up} within {turn.plan.launch_s:g} s; missing: {where}."
+        what = f"{num_up} within {update.plan.launch_s:g} s; missing: {where}."
         cause = "Their Dask workers may be busy, paused or short of memory, or the framework is slow to import there."
-        _end_launch(turn, missing, what, cause, "Look at the Dask workers' logs, or raise train.launch.timeout.")
-    elif not starting and turn.time - turn.progressed > turn.plan.progress_s:  # all are up, so they wait for data
-        turn.end(
+        _end_launch(update, missing, what, cause, "Look at the Dask workers' logs, or raise train.launch.timeout.")
+    elif not starting and update.time - update.progressed > update.plan.progress_s:  # all are up, so they wait for data
+        update.end(
             Finish(
                 verdict=Verdict.STALLED,
-                what=f"The data of the run made no progress for {turn.plan.progress_s:g} s.",
+                what=f"The data of the run made no progress for {update.plan.progress_s:g} s.",
                 cause="Dask computes no partition of it, or none reaches the Dask workers of the roles.",
                 change="Look at the Dask dashboard, persist the data before training, or raise train.progress.timeout.",
             )
         )
 
 
-def _end_launch(turn: StateUpdate, keys: Sequence[Key], what: str, cause: str, change: str) -> None:
+def _end_launch(update: StateUpdate, keys: Sequence[Key], what: str, cause: str, change: str) -> None:
     role, rank = keys[0]
-    turn.end(Finish(verdict=Verdict.LAUNCH, what=what, cause=cause, change=change, role=role, rank=rank))
+    update.end(Finish(verdict=Verdict.LAUNCH, what=what, cause=cause, change=change, role=role, rank=rank))
 
 
-def _late_replacements(turn: StateUpdate) -> None:
-    for key in _late(turn, RolePhase.STARTING, turn.plan.launch_s):
-        cause = f"it did not start on {turn.roles[key].address} within {turn.plan.launch_s:g} s."
-        lost_roles.give_up(turn, key, cause)
-    for key in _late(turn, RolePhase.READY, turn.plan.progress_s):
-        lost_roles.give_up(turn, key, f"its data did not reach it within {turn.plan.progress_s:g} s.")
-    limit_s = turn.plan.rendezvous_s + RENDEZVOUS_MARGIN_S
-    meeting = _late(turn, RolePhase.MEETING, limit_s)
-    if any(key in resizing.joining(turn) for key in meeting):
-        resizing.give_up_unless_told(turn, f"{name_of(meeting[0])} did not begin within {limit_s:g} s.")
-    meeting = [key for key in meeting if turn.roles[key].phase is RolePhase.MEETING]
+def _late_replacements(update: StateUpdate) -> None:
+    for key in _late(update, RolePhase.STARTING, update.plan.launch_s):
+        cause = f"it did not start on {update.roles[key].address} within {update.plan.launch_s:g} s."
+        lost_roles.give_up(update, key, cause)
+    for key in _late(update, RolePhase.READY, update.plan.progress_s):
+        lost_roles.give_up(update, key, f"its data did not reach it within {update.plan.progress_s:g} s.")
+    limit_s = update.plan.rendezvous_s + RENDEZVOUS_MARGIN_S
+    meeting = _late(update, RolePhase.MEETING, limit_s)
+    if any(key in resizing.joining(update) for key in meeting):
+        resizing.give_up_unless_told(update, f"{name_of(meeting[0])} did not begin within {limit_s:g} s.")
+    meeting = [key for key in meeting if update.roles[key].phase is RolePhase.MEETING]
     if meeting:
         names = ", ".join(map(name_of, meeting))
-        what = f"{names} did not meet the other roles within {turn.plan.rendezvous_s:g} s."
+        what = f"{names} did not meet the other roles within {update.plan.rendezvous_s:g} s."
         cause = "A firewall between the Dask workers' hosts, or a peer that hangs."
-        _end_launch(turn, meeting, what, cause, "Try dask train doctor, or raise train.rendezvous.timeout.")
+        _end_launch(update, meeting, what, cause, "Try dask train doctor, or raise train.rendezvous.timeout.")
 
 
-def _services_linger(turn: StateUpdate) -> None:
+def _services_linger(update: StateUpdate) -> None:
     """Services have been asked to stop with the training roles' return; they hold up no other role."""
-    others = [role for key, role in turn.roles.items() if key[0] not in turn.plan.services]
+    others = [role for key, role in update.roles.items() if key[0] not in update.plan.services]
     if not any(role.phase in (*ALIVE, RolePhase.PLACING) for role in others):
-        last = max((role.since for role in others), default=turn.since)
-        if turn.time - last > turn.plan.stop_s:
-            for key in list(turn.roles):
-                turn.kill(key)
+        last = max((role.since for role in others), default=update.since)
+        if update.time - last > update.plan.stop_s:
+            for key in list(update.roles):
+                update.kill(key)
 
 
-def _others_linger(turn: StateUpdate) -> None:
+def _others_linger(update: StateUpdate) -> None:
     """Look into roles that don't train and work on, or hang, though they were asked to stop as well, and end them."""
-    if late(turn):
-        lost_roles.look(turn)
+    if late(update):
+        lost_roles.look(update)
 
 
-def late(turn: StateUpdate) -> list[Key]:
+def late(update: StateUpdate) -> list[Key]:
     """Return the roles that have not returned, although the training roles have for as long as anything may take."""
-    if turn.time - turn.since <= turn.plan.progress_s:
+    if update.time - update.since <= update.plan.progress_s:
         return []
     waited_for = (RolePhase.PLACING, RolePhase.STARTING, RolePhase.READY, RolePhase.MEETING, RolePhase.RUNNING)
-    keys = [key for key, role in turn.roles.items() if role.phase in waited_for]
-    return [key for key in keys if key[0] not in turn.plan.services]
+    keys = [key for key, role in update.roles.items() if role.phase in waited_for]
+    return [key for key in keys if key[0] not in update.plan.services]
 
 
-def _stalled(turn: StateUpdate) -> None:
-    joining = resizing.joining(turn)
-    placing = any(role.phase is RolePhase.PLACING for key, role in turn.roles.items() if key not in joining)
+def _stalled(update: StateUpdate) -> None:
+    joining = resizing.joining(update)
+    placing = any(role.phase is RolePhase.PLACING for key, role in update.roles.items() if key not in joining)
     if placing:
         return
-    if turn.time - turn.last_progress() > turn.plan.progress_s:
-        lost_roles.look(turn)
+    if update.time - update.last_progress() > update.plan.progress_s:
+        lost_roles.look(update)
         return
-    if wait_in_place(turn):
-        training = [key for key in turn.plan.training_keys() if key in turn.roles]
-        if all(turn.roles[key].looked_into < turn.last_progress() for key in training):
+    if wait_in_place(update):
+        training = [key for key in update.plan.training_keys() if key in update.roles]
+        if all(update.roles[key].looked_into < update.last_progress() for key in training):
             for key in training:
-                turn.change(key, looked_into=turn.time)
-            lost_roles.look(turn)
+                update.change(key, looked_into=update.time)
+            lost_roles.look(update)
         return
-    hanging = roles_that_hang(turn)
+    hanging = roles_that_hang(update)
     # If no role has made progress of late, the whole run may hang, see above.
-    latest = max((turn.roles[key].progressed for key in turn.plan.training_keys()), default=0.0)
-    others_go_on = turn.time - latest < turn.plan.progress_s / 2
-    if others_go_on and any(turn.time - turn.roles[key].looked_into > turn.plan.progress_s for key in hanging):
+    latest = max((update.roles[key].progressed for key in update.plan.training_keys()), default=0.0)
+    others_go_on = update.time - latest < update.plan.progress_s / 2
+    if others_go_on and any(update.time - update.roles[key].looked_into > update.plan.progress_s for key in hanging):
         for key in hanging:  # one that works for long, and answers, is inspected again after the same time
-            turn.change(key, looked_into=turn.time)
-        lost_roles.look(turn)
+            update.change(key, looked_into=update.time)
+        lost_roles.look(update)
 
 
-def wait_in_place(turn: StateUpdate) -> bool:
+def wait_in_place(update: StateUpdate) -> bool:
     """Return whether workers that can continue in place have waited for half of the deadline for progress."""
-    idle_s = turn.time - turn.last_progress()
-    return turn.plan.in_place and turn.met and idle_s > IN_PLACE_PART * turn.plan.progress_s
+    idle_s = update.time - update.last_progress()
+    return update.plan.in_place and update.met and idle_s > IN_PLACE_PART * update.plan.progress_s
 
 
-def roles_that_hang(turn: StateUpdate) -> list[Key]:
+def roles_that_hang(update: StateUpdate) -> list[Key]:
     """List the training roles that have made no progress for too long, whatever the others do.
 
     Where roles wait for each other, they all hang soon, and :meth:`StateUpdate.last_progress` tells.
     """
-    if turn.wait_for_each_other():
+    if update.wait_for_each_other():
         return []
     begun = (RolePhase.MEETING, RolePhase.RUNNING)  # it may be frozen before its function's start is reported
-    running = [key for key in turn.plan.training_keys() if turn.roles[key].phase in begun]
-    return [key for key in running if turn.time - turn.last_moved(turn.roles[key]) > turn.plan.progress_s]
+    running = [key for key in update.plan.training_keys() if update.roles[key].phase in begun]
+    return [key for key in running if update.time - update.last_moved(update.roles[key]) > update.plan.progress_s]
 
 
-def _give_up_on_killed(turn: StateUpdate) -> None:
+def _give_up_on_killed(update: StateUpdate) -> None:
     """Give up on a killed process whose agent does not say that it is gone."""
-    for key in _late(turn, RolePhase.KILLED, turn.plan.stop_s):
-        turn.move(key, RolePhase.GONE)
+    for key in _late(update, RolePhase.KILLED, update.plan.stop_s):
+        update.move(key, RolePhase.GONE)

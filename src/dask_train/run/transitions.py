@@ -42,221 +42,221 @@ def step(state: RunState, event: events.Event) -> tuple[RunState, tuple[Command,
     """
     if state.phase is Phase.OVER:
         return state, ()
-    turn = StateUpdate(state, event.time)
-    if isinstance(event, events.RoleEvent) and turn.roles[event.key].attempt != event.attempt:
+    update = StateUpdate(state, event.time)
+    if isinstance(event, events.RoleEvent) and update.roles[event.key].attempt != event.attempt:
         return state, ()
-    _ACTIONS[type(event)](turn, event)
-    turn.finish_when_gone()
-    return turn.result()
+    _ACTIONS[type(event)](update, event)
+    update.finish_when_gone()
+    return update.result()
 
 
-def _placed(turn: StateUpdate, event: events.Placed) -> None:
-    keys = [key for key in turn.roles if "/".join(map(str, key)) in event.places]
-    if turn.phase not in (Phase.PLACING, Phase.RUNNING, Phase.COMPLETING, Phase.LAUNCHING):
-        turn.do(Free(roles=tuple(keys)))
+def _placed(update: StateUpdate, event: events.Placed) -> None:
+    keys = [key for key in update.roles if "/".join(map(str, key)) in event.places]
+    if update.phase not in (Phase.PLACING, Phase.RUNNING, Phase.COMPLETING, Phase.LAUNCHING):
+        update.do(Free(roles=tuple(keys)))
         return
-    keys = [key for key in keys if turn.roles[key].phase is RolePhase.PLACING]
-    if turn.phase is Phase.PLACING:
-        if len(keys) < len(turn.plan.role_keys()):  # granted to one before all were to start again, taken back since
+    keys = [key for key in keys if update.roles[key].phase is RolePhase.PLACING]
+    if update.phase is Phase.PLACING:
+        if len(keys) < len(update.plan.role_keys()):  # granted to one before all were to start again, taken back since
             return
-        turn.enter(Phase.LAUNCHING)
-    turn.progressed = event.time
+        update.enter(Phase.LAUNCHING)
+    update.progressed = event.time
     for key in keys:
-        turn.move(key, RolePhase.STARTING, address=event.places["/".join(map(str, key))], loaded=False)
-        turn.tell(StartRole, key, counts=resizing.counts_of(turn), joins=key in resizing.joining(turn))
-        if turn.data_ready and key[0] in turn.plan.with_data:
-            turn.tell(LoadData, key)
+        update.move(key, RolePhase.STARTING, address=event.places["/".join(map(str, key))], loaded=False)
+        update.tell(StartRole, key, counts=resizing.counts_of(update), joins=key in resizing.joining(update))
+        if update.data_ready and key[0] in update.plan.with_data:
+            update.tell(LoadData, key)
 
 
-def _no_room(turn: StateUpdate, event: events.NoRoom) -> None:
-    if not any(role.phase is RolePhase.PLACING for role in turn.roles.values()):  # it is no longer awaited
+def _no_room(update: StateUpdate, event: events.NoRoom) -> None:
+    if not any(role.phase is RolePhase.PLACING for role in update.roles.values()):  # it is no longer awaited
         return
-    if set(event.roles) & set(resizing.joining(turn)):
-        resizing.give_up_unless_told(turn, f"{event.wanted} {event.why}")
-        if turn.resize is not None and turn.resize.why:
+    if set(event.roles) & set(resizing.joining(update)):
+        resizing.give_up_unless_told(update, f"{event.wanted} {event.why}")
+        if update.resize is not None and update.resize.why:
             return
-    if turn.phase is Phase.COMPLETING:
-        turn.note(f"{turn.losses[-1]} There was no room to replace it: {event.why}")
-        for key in [key for key, role in turn.roles.items() if role.phase is RolePhase.PLACING]:
-            turn.forget(key)
-    elif turn.num_restarts:
-        turn.end(
+    if update.phase is Phase.COMPLETING:
+        update.note(f"{update.losses[-1]} There was no room to replace it: {event.why}")
+        for key in [key for key, role in update.roles.items() if role.phase is RolePhase.PLACING]:
+            update.forget(key)
+    elif update.num_restarts:
+        update.end(
             Finish(
                 verdict=Verdict.ROLE_LOST,
-                what=f"{turn.losses[-1]} There is no room to replace it: {event.why}",
-                cause=lost_roles.earlier(turn.losses[:-1]),
+                what=f"{update.losses[-1]} There is no room to replace it: {event.why}",
+                cause=lost_roles.earlier(update.losses[:-1]),
                 change=event.change,
             )
         )
     else:
-        turn.end(Finish(verdict=Verdict.PLACEMENT, what=event.wanted, cause=event.why, change=event.change))
+        update.end(Finish(verdict=Verdict.PLACEMENT, what=event.wanted, cause=event.why, change=event.change))
 
 
-def _ready(turn: StateUpdate, event: events.RoleReady) -> None:
-    if turn.roles[event.key].phase is RolePhase.STARTING:
-        turn.move(event.key, RolePhase.READY, peer=event.peer, pid=event.pid)
-        turn.progressed = event.time
-        _let_go(turn)
+def _ready(update: StateUpdate, event: events.RoleReady) -> None:
+    if update.roles[event.key].phase is RolePhase.STARTING:
+        update.move(event.key, RolePhase.READY, peer=event.peer, pid=event.pid)
+        update.progressed = event.time
+        _let_go(update)
 
 
-def _loaded(turn: StateUpdate, event: events.DataLoaded) -> None:
-    turn.change(event.key, loaded=True)
-    turn.progressed = event.time
-    _let_go(turn)
+def _loaded(update: StateUpdate, event: events.DataLoaded) -> None:
+    update.change(event.key, loaded=True)
+    update.progressed = event.time
+    _let_go(update)
 
 
-def _data_progressed(turn: StateUpdate, event: events.PartitionComputed) -> None:
-    turn.progressed = event.time
+def _data_progressed(update: StateUpdate, event: events.PartitionComputed) -> None:
+    update.progressed = event.time
 
 
-def _data_ready(turn: StateUpdate, event: events.DataReady) -> None:
-    turn.data_ready = True
-    turn.progressed = event.time
-    for key, role in turn.roles.items():
-        if role.phase in (RolePhase.STARTING, RolePhase.READY) and key[0] in turn.plan.with_data:
-            turn.tell(LoadData, key)
+def _data_ready(update: StateUpdate, event: events.DataReady) -> None:
+    update.data_ready = True
+    update.progressed = event.time
+    for key, role in update.roles.items():
+        if role.phase in (RolePhase.STARTING, RolePhase.READY) and key[0] in update.plan.with_data:
+            update.tell(LoadData, key)
 
 
-def _let_go(turn: StateUpdate) -> None:
+def _let_go(update: StateUpdate) -> None:
     """Start the functions of all roles together when a gang is launched; of a replacement, as soon as it is ready."""
-    waiting = [key for key, role in turn.roles.items() if role.phase is RolePhase.READY and turn.has_data(key)]
-    if turn.phase is Phase.LAUNCHING:
-        if len(waiting) < len(turn.plan.role_keys()):
+    waiting = [key for key, role in update.roles.items() if role.phase is RolePhase.READY and update.has_data(key)]
+    if update.phase is Phase.LAUNCHING:
+        if len(waiting) < len(update.plan.role_keys()):
             return
-        turn.enter(Phase.RUNNING)
-    if turn.phase in (Phase.RUNNING, Phase.COMPLETING):
+        update.enter(Phase.RUNNING)
+    if update.phase in (Phase.RUNNING, Phase.COMPLETING):
         for key in waiting:
-            turn.move(key, RolePhase.MEETING)
-            turn.tell(EnterFunction, key)
-            if turn.phase is Phase.COMPLETING:  # the others have been asked already
-                turn.tell(AskToStop, key, reason=_RETURNED)
+            update.move(key, RolePhase.MEETING)
+            update.tell(EnterFunction, key)
+            if update.phase is Phase.COMPLETING:  # the others have been asked already
+                update.tell(AskToStop, key, reason=_RETURNED)
 
 
-def _started(turn: StateUpdate, event: events.RoleStarted) -> None:
-    if turn.roles[event.key].phase is RolePhase.MEETING:
-        turn.move(event.key, RolePhase.RUNNING)
-        turn.made_progress(event.key)
-        resizing.tell_again(turn, event.key)
+def _started(update: StateUpdate, event: events.RoleStarted) -> None:
+    if update.roles[event.key].phase is RolePhase.MEETING:
+        update.move(event.key, RolePhase.RUNNING)
+        update.made_progress(event.key)
+        resizing.tell_again(update, event.key)
 
 
-def _progressed(turn: StateUpdate, event: events.Progressed) -> None:
-    turn.made_progress(event.key)
+def _progressed(update: StateUpdate, event: events.Progressed) -> None:
+    update.made_progress(event.key)
 
 
-def _awaits_client(turn: StateUpdate, event: events.AwaitsClient) -> None:
-    turn.change(event.key, awaits_client=event.awaits)
+def _awaits_client(update: StateUpdate, event: events.AwaitsClient) -> None:
+    update.change(event.key, awaits_client=event.awaits)
 
 
-def _client_waits(turn: StateUpdate, event: events.ClientWaits) -> None:
-    turn.client_waits = event.time if event.waits else None
+def _client_waits(update: StateUpdate, event: events.ClientWaits) -> None:
+    update.client_waits = event.time if event.waits else None
 
 
-def _meets(turn: StateUpdate, event: events.RoleMeets) -> None:
-    turn.change(event.key, meets_at=event.address, meets_size=event.size)
-    resizing.wait(turn)
-    _let_meet(turn)
+def _meets(update: StateUpdate, event: events.RoleMeets) -> None:
+    update.change(event.key, meets_at=event.address, meets_size=event.size)
+    resizing.wait(update)
+    _let_meet(update)
 
 
-def _let_meet(turn: StateUpdate) -> None:
+def _let_meet(update: StateUpdate) -> None:
     """Tell training roles that wait for each other where all are, once all do; or that one has returned."""
-    other_number = resizing.meeting(turn)
-    members = other_number or turn.plan.training_keys()
-    waiting = {key: turn.roles[key].meets_at for key in members if turn.roles[key].meets_at}
-    ended = [key for key in members if turn.roles[key].phase is RolePhase.RETURNED]
-    returned = next((key for key in ended if not resizing.is_to_leave(turn, key)), None)
+    other_number = resizing.meeting(update)
+    members = other_number or update.plan.training_keys()
+    waiting = {key: update.roles[key].meets_at for key in members if update.roles[key].meets_at}
+    ended = [key for key in members if update.roles[key].phase is RolePhase.RETURNED]
+    returned = next((key for key in ended if not resizing.is_to_leave(update, key)), None)
     answer: dict[str, Any]
     if returned is not None:
         answer = {"error": f"{name_of(returned)} has returned, and takes part in no collective call any more"}
-    elif len(waiting) == len(members) and (other_number or resizing.waits_as_before(turn)):
+    elif len(waiting) == len(members) and (other_number or resizing.waits_as_before(update)):
         answer = {"addresses": tuple(waiting.values())}
         hosts = {address.rpartition(":")[0] for address in waiting.values()}
-        turn.met, turn.on_one_host, turn.met_on = True, len(hosts) == 1, min(hosts)
-        if turn.plan.in_place:
-            answer["attempts"] = tuple(turn.roles[key].attempt for key in members)
+        update.met, update.on_one_host, update.met_on = True, len(hosts) == 1, min(hosts)
+        if update.plan.in_place:
+            answer["attempts"] = tuple(update.roles[key].attempt for key in members)
     else:
         return
     for key in waiting:
-        turn.tell(Meet, key, **answer)
-        turn.change(key, meets_at="", meets_size=0)
+        update.tell(Meet, key, **answer)
+        update.change(key, meets_at="", meets_size=0)
     if other_number:
-        resizing.done(turn)
+        resizing.done(update)
 
 
-def _ended(turn: StateUpdate, event: events.RoleEnded) -> None:
-    if turn.roles[event.key].phase in (RolePhase.GONE, RolePhase.RETURNED):
+def _ended(update: StateUpdate, event: events.RoleEnded) -> None:
+    if update.roles[event.key].phase in (RolePhase.GONE, RolePhase.RETURNED):
         return
-    turn.move(event.key, RolePhase.RETURNED)
-    turn.made_progress(event.key)
-    if event.key in turn.plan.training_keys() and not resizing.is_to_leave(turn, event.key):
-        resizing.end(turn)
-    _let_meet(turn)
-    training = [turn.roles[key].phase for key in turn.plan.training_keys()]
-    if turn.phase is Phase.RUNNING and all(phase is RolePhase.RETURNED for phase in training):
-        turn.enter(Phase.COMPLETING)
-        for key, role in turn.roles.items():
+    update.move(event.key, RolePhase.RETURNED)
+    update.made_progress(event.key)
+    if event.key in update.plan.training_keys() and not resizing.is_to_leave(update, event.key):
+        resizing.end(update)
+    _let_meet(update)
+    training = [update.roles[key].phase for key in update.plan.training_keys()]
+    if update.phase is Phase.RUNNING and all(phase is RolePhase.RETURNED for phase in training):
+        update.enter(Phase.COMPLETING)
+        for key, role in update.roles.items():
             if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
-                turn.tell(AskToStop, key, reason=_RETURNED)
-            elif key[0] in turn.plan.services:  # one that is being replaced has no role to serve
-                turn.forget(key)
+                update.tell(AskToStop, key, reason=_RETURNED)
+            elif key[0] in update.plan.services:  # one that is being replaced has no role to serve
+                update.forget(key)
 
 
-def _stop_asked(turn: StateUpdate, event: events.StopAsked) -> None:
-    if turn.phase in (Phase.STOPPING, Phase.ENDING):
+def _stop_asked(update: StateUpdate, event: events.StopAsked) -> None:
+    if update.phase in (Phase.STOPPING, Phase.ENDING):
         return
-    resizing.give_up_unless_told(turn, f"the run stops: {event.reason}")
-    turn.enter(Phase.STOPPING)
-    turn.suspicion = None
-    turn.ending = Finish(verdict=Verdict.OK, what=event.reason)
-    for key, role in turn.roles.items():
+    resizing.give_up_unless_told(update, f"the run stops: {event.reason}")
+    update.enter(Phase.STOPPING)
+    update.suspicion = None
+    update.ending = Finish(verdict=Verdict.OK, what=event.reason)
+    for key, role in update.roles.items():
         if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
-            turn.tell(AskToStop, key, reason=event.reason)
+            update.tell(AskToStop, key, reason=event.reason)
         else:
-            turn.forget(key)
+            update.forget(key)
 
 
-def _data_failed(turn: StateUpdate, event: events.DataLost) -> None:
-    turn.end(Finish(verdict=Verdict.DATA, what=event.error))
+def _data_failed(update: StateUpdate, event: events.DataLost) -> None:
+    update.end(Finish(verdict=Verdict.DATA, what=event.error))
 
 
-def _driver_failed(turn: StateUpdate, event: events.DriverFailed) -> None:
-    turn.end(Finish(verdict=Verdict.DRIVER, what=event.error))
+def _driver_failed(update: StateUpdate, event: events.DriverFailed) -> None:
+    update.end(Finish(verdict=Verdict.DRIVER, what=event.error))
 
 
-def _diagnosed(turn: StateUpdate, event: events.Diagnosed) -> None:
-    if not turn.diagnosing:
+def _diagnosed(update: StateUpdate, event: events.Diagnosed) -> None:
+    if not update.diagnosing:
         return
-    turn.diagnosing = False
-    if turn.phase is Phase.COMPLETING:
-        _end_the_late(turn, event)
-    if turn.phase is not Phase.RUNNING:
+    update.diagnosing = False
+    if update.phase is Phase.COMPLETING:
+        _end_the_late(update, event)
+    if update.phase is not Phase.RUNNING:
         return  # it goes down, or starts again, meanwhile
-    has_raised = turn.suspicion is not None and turn.suspicion.unanswered
-    others_move = not has_raised and event.time - turn.last_progress() < turn.plan.progress_s
-    blamed = deadlines.roles_that_hang(turn) if others_move else list(turn.roles)
-    silent = [key for key in event.silent if key in blamed and turn.roles[key].phase in ALIVE]
-    frozen = [key for key in event.frozen if key in blamed and turn.roles[key].phase in ALIVE]
-    stopped = [key for key in event.stopped if turn.roles[key].phase in ALIVE]
-    if not has_raised and deadlines.wait_in_place(turn) and lost_roles.can_continue_without(turn, stopped):
-        lost_roles.fence(turn, stopped)
+    has_raised = update.suspicion is not None and update.suspicion.unanswered
+    others_move = not has_raised and event.time - update.last_progress() < update.plan.progress_s
+    blamed = deadlines.roles_that_hang(update) if others_move else list(update.roles)
+    silent = [key for key in event.silent if key in blamed and update.roles[key].phase in ALIVE]
+    frozen = [key for key in event.frozen if key in blamed and update.roles[key].phase in ALIVE]
+    stopped = [key for key in event.stopped if update.roles[key].phase in ALIVE]
+    if not has_raised and deadlines.wait_in_place(update) and lost_roles.can_continue_without(update, stopped):
+        lost_roles.fence(update, stopped)
     elif silent:
-        lost_roles.cut_off(turn, silent)
-    elif frozen and (lost_roles.can_be_replaced(turn, frozen) or lost_roles.can_start_again(turn, frozen, stopped)):
-        lost_roles.give_up_frozen(turn, frozen, alone=others_move)
+        lost_roles.cut_off(update, silent)
+    elif frozen and (lost_roles.can_be_replaced(update, frozen) or lost_roles.can_start_again(update, frozen, stopped)):
+        lost_roles.give_up_frozen(update, frozen, alone=others_move)
     elif frozen:  # also if another role has raised, which was waiting for it
         who = ", ".join(map(name_of, frozen)) if others_move else "No role"
-        _stall(turn, event, f"{who} made {'no ' if others_move else ''}progress")
+        _stall(update, event, f"{who} made {'no ' if others_move else ''}progress")
     elif has_raised:
-        lost_roles.resolve_suspicion(turn, at_once=True)
+        lost_roles.resolve_suspicion(update, at_once=True)
     elif not others_move:  # else something moved while the picture was taken, or what hangs answers, and works
-        _stall(turn, event, "No role made progress")
+        _stall(update, event, "No role made progress")
 
 
-def _stall(turn: StateUpdate, event: events.Diagnosed, what: str) -> None:
+def _stall(update: StateUpdate, event: events.Diagnosed, what: str) -> None:
     named = "; ".join(event.stalled) or "all of them answer"
-    turn.end(
+    update.end(
         Finish(
             verdict=Verdict.STALLED,
-            what=f"{what} for {turn.plan.progress_s:g} s: {named}.",
+            what=f"{what} for {update.plan.progress_s:g} s: {named}.",
             cause="Who waits for whom is in the stacks below.",
             change="Mend what hangs. Batches, reports, messages and checkpoints are progress; to wait and to call "
             "should_stop() is none. Where a role works for longer without any, call session.report() now and "
@@ -265,18 +265,18 @@ def _stall(turn: StateUpdate, event: events.Diagnosed, what: str) -> None:
     )
 
 
-def _end_the_late(turn: StateUpdate, event: events.Diagnosed) -> None:
+def _end_the_late(update: StateUpdate, event: events.Diagnosed) -> None:
     """End what still runs although the training roles have returned long ago."""
-    keys = deadlines.late(turn)
+    keys = deadlines.late(update)
     if keys:
         names = ", ".join(map(name_of, keys))
         doing = f": {'; '.join(event.stalled)}" if event.stalled else ""
-        turn.note(
-            f"{names} had not returned {turn.plan.progress_s:g} s after the training roles and "
+        update.note(
+            f"{names} had not returned {update.plan.progress_s:g} s after the training roles and "
             f"{'was' if len(keys) == 1 else 'were'} ended{doing}."
         )
     for key in keys:
-        turn.forget(key)
+        update.forget(key)
 
 
 _ACTIONS: dict[type[events.Event], Callable[[StateUpdate, Any], None]] = {

@@ -6,8 +6,8 @@ from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from .gang import PLUGIN
 from .handlers import register_handlers
+from .placement_queue import PLUGIN
 from .run_requests import RunRequests
 
 
@@ -23,7 +23,7 @@ class TrainPlugin(SchedulerPlugin):
 
     def why_taken(self, address: str) -> str:
         """Return what other plug-ins of ours ask: see ``taken``."""
-        return "carries roles of a run" if address in self.run_requests.gang.carrying() else ""
+        return "carries roles of a run" if address in self.run_requests.placement_queue.carrying() else ""
 
     # What the scheduler tells; it passes itself, and these arguments by name
 
@@ -45,5 +45,5 @@ class TrainPlugin(SchedulerPlugin):
         self.run_requests.results.changed(key)
 
     def valid_workers_downscaling(self, _scheduler: Any, workers: list[Any]) -> list[Any]:
-        carrying = self.run_requests.gang.carrying()
+        carrying = self.run_requests.placement_queue.carrying()
         return [ws for ws in workers if ws.address not in carrying]

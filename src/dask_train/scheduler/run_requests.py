@@ -9,7 +9,7 @@ from typing import Any
 
 from .computing import computes
 from .devices import DeviceRequest
-from .gang import LEAVING, Gang, PlacementRequest
+from .placement_queue import LEAVING, PlacementQueue, PlacementRequest
 from .runs import MAX_BEHIND, KnownRun, Runs
 from .watched import Results, Watched, changed_within
 
@@ -29,7 +29,7 @@ class RunRequests:
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
         self.runs = Runs()
-        self.gang = Gang(scheduler, self.runs)
+        self.placement_queue = PlacementQueue(scheduler, self.runs)
         self.results = Results(scheduler)
         self._moves = Watched()
         self._leaving: set[str] = set()
@@ -41,7 +41,7 @@ class RunRequests:
 
     def worker_came(self) -> None:
         self._moves.wake()
-        self.gang.serve()
+        self.placement_queue.serve()
 
     def worker_changed(self, address: str, status: str) -> None:
         if status in LEAVING:
@@ -49,7 +49,7 @@ class RunRequests:
         else:
             self._leaving.discard(address)
         self._moves.wake()
-        self.gang.serve()
+        self.placement_queue.serve()
 
     def worker_left(self, address: str) -> None:
         in_order = address in self._leaving
@@ -61,7 +61,7 @@ class RunRequests:
             else:
                 self.runs.agents_left(run, address, agents)
         self._moves.wake()
-        self.gang.serve()
+        self.placement_queue.serve()
 
     def _agents_left(self, run: KnownRun, address: str, agents: list[str]) -> None:
         has_come_back = address in self.scheduler.workers  # another one at a fixed port, perhaps with roles of the run
@@ -134,12 +134,12 @@ class RunRequests:
                 return {"status": "unknown", "addresses": unknown, "known": list(self.scheduler.workers)}
             wanted = [((role, rank), dict(needs)) for role, rank, needs in roles]
             known = PlacementRequest(entry, wanted, None if on is None else list(on), DeviceRequest.of(devices), host)
-            if why := self.gang.ask(known):
+            if why := self.placement_queue.ask(known):
                 return {"status": "never", "why": why}
             self._requests[run, request] = known
         elif devices is not None:  # Dask workers may have come since
             known.devices = DeviceRequest.of(devices)
-        self.gang.serve()  # a MultiLock of another library may have been released, or a paused worker run again
+        self.placement_queue.serve()  # a MultiLock may have been released, or a paused worker run again
         await changed_within(known.changed, timeout_s)
         if known.granted:
             self._requests.pop((run, request), None)
@@ -153,26 +153,26 @@ class RunRequests:
         if known.changed.is_set():  # freed before it was granted
             self._requests.pop((run, request), None)
             return _GONE
-        return {"status": "waiting", "why": self.gang.why(known)}
+        return {"status": "waiting", "why": self.placement_queue.why(known)}
 
     async def train_run_room(self, *, run: str, places: dict[str, Any], known: int, timeout_s: float) -> dict[str, Any]:
         """Count the Dask workers that carry roles of a run, or could; at once if they are not as many as ``known``.
 
-        ``places`` are what :meth:`Gang.num_places <.gang.Gang.num_places>` takes; ``run`` is empty for one to come.
+        ``places`` are arguments of :meth:`.PlacementQueue.num_places`; ``run`` is empty for a run to come.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             entry = self.runs.by_id.get(run)
             if run and entry is None:
                 return _GONE
-            count = self.gang.num_places(entry, **places)
+            count = self.placement_queue.num_places(entry, **places)
             if count != known or not await changed_within(self._moves.changed, deadline - time.monotonic()):
                 return {"status": "OK", "count": count}
 
     async def train_run_free(self, *, run: str, roles: list[Any]) -> dict[str, Any]:
         entry = self.runs.by_id.get(run)
         if entry is not None:
-            self.gang.free(entry, [(role, rank) for role, rank in roles])
+            self.placement_queue.free(entry, [(role, rank) for role, rank in roles])
             self._moves.wake()
         return {"status": "OK"}
 
@@ -222,9 +222,9 @@ class RunRequests:
 
     def _end(self, run: KnownRun, summary: dict[str, Any]) -> None:
         self._requests = {key: request for key, request in self._requests.items() if request.run is not run}
-        self.gang.free(run)
+        self.placement_queue.free(run)
         self.runs.end(run, dict(summary))
-        self.gang.serve()
+        self.placement_queue.serve()
         self._moves.wake()
 
     # From agents
@@ -255,7 +255,7 @@ class RunRequests:
             entry.keep_output((role, rank), attempt, end, data)
         if entry.over or agent not in entry.inboxes:
             return _GONE
-        self.runs.news(entry, entry.told(agent, number, list(events)))
+        self.runs.news(entry, entry.take_events(agent, number, list(events)))
         deadline = time.monotonic() + timeout_s
         while len(entry.events.messages) > MAX_BEHIND and not entry.over:
             if not await changed_within(entry.events.changed, deadline - time.monotonic()):

@@ -91,7 +91,7 @@ class KnownRun:
     follows: bool = False  # its number of workers follows the Dask workers of its host
     in_place: bool = False  # lost roles are replaced while the others wait
 
-    def told(self, agent: str, number: int, events: list[Any]) -> list[Any]:
+    def take_events(self, agent: str, number: int, events: list[Any]) -> list[Any]:
         """Take over what is new of an agent's events, the first of which is its ``number``-th, from 0; what that is."""
         known = self.num_told.get(agent, 0)
         new = events[max(0, known - number) :]

@@ -10,7 +10,7 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.collections.schema.category import listed
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
 from dask_train.extras import check_installed, install_command
-from dask_train.fitting.kinds import KINDS, is_keras_model, kind_of, named
+from dask_train.fitting.kinds import KINDS, is_keras_model, kind_of, named, registered_class
 from dask_train.shared_data.segments import SharedSegments
 
 # A word of these in a metric's name: less of it is better. They are of the metrics of Keras, XGBoost and LightGBM:
@@ -72,7 +72,7 @@ def check_built(model: Any) -> None:
     TypeError
         It is something else.
     """
-    if is_keras_model(model) or kind_of(model, KINDS) is not None:
+    if is_keras_model(model) or kind_of(model, KINDS) is not None or registered_class(model) is not None:
         return
     kind = type(model).__name__
     if hasattr(model, "fit") and hasattr(model, "get_params"):

@@ -65,7 +65,7 @@ class SearchLog:
         self._log.end(Ending(status=status, reason=reason, time=time.time(), values=values))
         if best is not None and failure is None:
             self._log.deliver(lambda folder: [saved(best[2], folder)], whole(best[2]))
-        self._log.settle(INTERRUPTED_S if failed == "stopped" else None)
+        self._log.wait_until_written(INTERRUPTED_S if failed == "stopped" else None)
 
 
 def search_log(loggers: Sequence[Logger], name: str, params: Mapping[str, Any]) -> SearchLog | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Any
 
+from dask_train.arguments import nearest
 from dask_train.checkpoint.best import is_better
 from dask_train.errors import RoleFailedError
 from dask_train.fitting.model_kind import TrialSpec
@@ -21,7 +22,7 @@ from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
 from dask_train.searching.opening import optuna_here, points_left
 from dask_train.searching.study import FinishedTrial, Handed, Study, closed
-from dask_train.searching.worker import TrialDone, TrialOrder, TrialPlace
+from dask_train.searching.worker import NoMetricError, TrialDone, TrialOrder, TrialPlace
 
 # User attributes of trials, which Optuna keeps: why it failed, what it repeats, its best epoch, how long it took.
 ERROR, RETRY_OF, EPOCH, SECONDS = "error", "retry_of", "epoch", "seconds"
@@ -132,7 +133,7 @@ class OptunaStudy(Study):
 
         Raises
         ------
-        OtherKindError, UnfitRowsError
+        OtherKindError, UnfitRowsError, NoMetricError
             No trial can be built by this search.
         """
         if self._ready is not None:
@@ -144,12 +145,13 @@ class OptunaStudy(Study):
             self.handed[handed.number] = handed
             try:
                 spec = self._built(handed.trial)
+                self._check_metric(spec)
                 handed.params = dict(handed.trial.params)
                 if self.log is not None:
                     self.log.begin(handed.number, handed.trial.params)
             except self._pruned:
                 self._tell(handed, "PRUNED")
-            except (OtherKindError, UnfitRowsError):
+            except (OtherKindError, UnfitRowsError, NoMetricError):
                 raise
             except Exception as error:
                 self.failed(handed, f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
@@ -168,6 +170,23 @@ class OptunaStudy(Study):
                 self._keep()
                 return handed
         return None
+
+    def _check_metric(self, spec: TrialSpec) -> None:
+        """Check that a trial will have the metric that counts, as far as its scores are known before it starts.
+
+        Raises
+        ------
+        NoMetricError
+            It will not, and no trial before it had.
+        ValueError
+            It will not.
+        """
+        if spec.scores is not None and self._metric not in spec.scores:
+            error = NoMetricError if self.best is None else ValueError
+            raise error(
+                f"There is no score {self._metric!r} at the end of an epoch; there are {', '.join(spec.scores)}."
+                f"{nearest(self._metric, spec.scores)} Pass one of them as metric."
+            )
 
     def _next(self) -> Handed:
         """Return one that an earlier call has begun, one to repeat, or a new one."""

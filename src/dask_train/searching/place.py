@@ -61,7 +61,7 @@ class DataPlace:
     pool: PoolSettings
 
     @property
-    def told(self) -> dict[str, str]:
+    def description(self) -> dict[str, str]:
         """Return rows, columns, values and categories of the data as texts, which a kept search is compared by."""
         segments = self.datasets.segments
         rows = {what: described(each) for what, each in segments.items()}

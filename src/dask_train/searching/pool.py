@@ -71,7 +71,7 @@ class PoolSlot:
     def hand(self, handed: Handed, search: str) -> None:
         """Send it a trial of a search."""
         self.handed = handed
-        self.followed.tell_trial(_told(handed, search))
+        self.followed.tell_trial(_fields_of_trial(handed, search))
         self.followed.run.send(handed.order)
 
     def close(self) -> None:
@@ -161,11 +161,11 @@ class Slots:
             if handed is not None and is_its and self._study.scored(handed, scores):
                 followed.run.send(EndTrial(number=handed.number), rank=0)
         for _, _, outcome in followed.new_values():
-            self._told(slot, outcome)
+            self._finish_trial(slot, outcome)
         if over:
             self._ended(slot)
 
-    def _told(self, slot: PoolSlot, outcome: Any) -> None:
+    def _finish_trial(self, slot: PoolSlot, outcome: Any) -> None:
         handed, slot.handed = slot.handed, None
         assert handed is not None
         self._losses = 0
@@ -229,7 +229,7 @@ def _in_words(error: DaskTrainError | None) -> str:
     return f"{type(error).__name__}: " + " ".join(part for part in (error.what, error.cause) if part)
 
 
-def _told(handed: Handed, search: str) -> dict[str, Any]:
+def _fields_of_trial(handed: Handed, search: str) -> dict[str, Any]:
     """Return a trial as other clients see it, in plain values."""
     params = {str(name)[:MAX_TOLD]: _plain(value) for name, value in handed.params.items()}
     order = handed.order

@@ -111,7 +111,7 @@ def search_with_optuna(build: Any, subject: Subject, settings: StudySettings, ru
         place = stack.enter_context(opened(data, run, subject.pool, keeps))
         making = subject.making(place)
         if kept is not None:
-            kept.check_same({**place.told, **making.fixed})
+            kept.check_same({**place.description, **making.fixed})
         logged = {**arguments, **subject.logged(), "trials": settings.trials}
         trials = OptunaStudy(
             study,

@@ -49,8 +49,8 @@ async def check_computed(future: Future, what: str) -> None:
 
 async def _computed_again(future: Future, what: str) -> None:
     """Dask calls a result lost from when its Dask worker has died until it is there again."""
-    patience_s = Deadlines.from_dask_config().progress_s
-    deadline = time.monotonic() + patience_s
+    data_timeout_s = Deadlines.from_dask_config().progress_s
+    deadline = time.monotonic() + data_timeout_s
     while future.status in ("lost", "pending"):
         with suppress(TimeoutError):
             await status_known(future, LOST_LOOK_S)
@@ -64,7 +64,7 @@ async def _computed_again(future: Future, what: str) -> None:
             return  # which the client is about to learn
         if time.monotonic() > deadline:
             raise DataError(
-                f"A partition of {what} was lost, and was not computed again within {patience_s:g} s.",
+                f"A partition of {what} was lost, and was not computed again within {data_timeout_s:g} s.",
                 "Its Dask worker died, and the others are busy or few.",
                 "Look at the Dask dashboard, or raise train.progress.timeout.",
             )

@@ -19,7 +19,7 @@ from dask_train.worker.holding import Holding
 
 
 async def open_rows(
-    peer: Peer, what: str, segments: SharedSegments, partitions: Iterable[int], patience_s: float
+    peer: Peer, what: str, segments: SharedSegments, partitions: Iterable[int], data_timeout_s: float
 ) -> Rows:
     """Map partitions of a data set into this process; on the client's event loop.
 
@@ -33,7 +33,7 @@ async def open_rows(
         The data set.
     partitions
         Their numbers.
-    patience_s
+    data_timeout_s
         How long none may come, in seconds: Dask may be computing lost ones again.
 
     Returns
@@ -52,7 +52,7 @@ async def open_rows(
     around = _AroundOpened(peer, segments)
     holding = Holding(table, dict(enumerate(segments.keys)), around, is_near=around.is_near)
     try:
-        await holding.hold(partitions, lambda: None, patience_s)
+        await holding.hold(partitions, lambda: None, data_timeout_s)
         return Rows(segments.schema, segments.lengths, holding.held, holding.descriptors)
     except DataError as error:
         raise DataError(f"{what} can't be opened: {error}") from error

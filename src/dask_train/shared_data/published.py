@@ -240,8 +240,8 @@ class PublishedDataset(Shown):
         for opened, rows in self._rows.items():
             if partitions <= opened:
                 return rows
-        what, patience_s = f"Data set {self.name!r}", Deadlines.from_dask_config().progress_s
-        rows = self._peer.run(open_rows, self._peer, what, self.segments, sorted(partitions), patience_s)
+        what, data_timeout_s = f"Data set {self.name!r}", Deadlines.from_dask_config().progress_s
+        rows = self._peer.run(open_rows, self._peer, what, self.segments, sorted(partitions), data_timeout_s)
         self._rows[partitions] = rows
         return rows
 

@@ -20,7 +20,7 @@ from dask_train.shared_data.described import cancel, check_computed, describe
 from dask_train.shared_data.parts import PART, BatchForm, finish_segment
 from dask_train.shared_data.segments import SharedSegments, published_value, segments_in
 from dask_train.shared_data.streaming import StreamOnDask
-from dask_train.shared_data.tables import settled
+from dask_train.shared_data.tables import table_for_ranks
 
 
 class DataSetOnDask:
@@ -98,7 +98,7 @@ class DataSetOnDask:
             The address of each rank's Dask worker.
         """
         if role not in self._tables:
-            table, _ = settled(self._schema, self._lengths, ranks, self.where)
+            table, _ = table_for_ranks(self._schema, self._lengths, ranks, self.where)
             self._tables[role] = pickle.dumps(table)
         return self._tables[role]
 

@@ -21,7 +21,7 @@ from dask_train.errors import ClosedError, DataError
 from dask_train.scheduler.watched import Watched
 from dask_train.shared_data.described import cancel, check_computed, describe
 from dask_train.shared_data.parts import FINISH_COUNT, PART, BatchForm, finish_segment
-from dask_train.shared_data.tables import settled
+from dask_train.shared_data.tables import table_for_ranks
 
 if TYPE_CHECKING:
     from dask_train.collections.source import Source
@@ -121,7 +121,7 @@ class StreamOnDask:
         """Return the data set as a role's readers see it, pickled; see ``DataSetOnDask.table``."""
         if role not in self._tables:
             assert self._lengths is not None
-            table, hosts = settled(self._form.known(()), self._lengths, ranks, window=self._window)
+            table, hosts = table_for_ranks(self._form.known(()), self._lengths, ranks, window=self._window)
             self._owners[role] = (table.owner, hosts)
             self._tables[role] = pickle.dumps(table)
         return self._tables[role]

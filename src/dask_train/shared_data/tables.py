@@ -1,4 +1,4 @@
-"""Which host serves which partitions of a data set: settled once for a role, where its ranks are at first."""
+"""Assigns partitions of a data set to the hosts that serve them: once per role, by where its ranks are at first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from distributed.comm import get_address_host
 
 from dask_train.data.columns import Columns
-from dask_train.data.settle import settle
+from dask_train.data.partition_hosts import assign_partitions
 from dask_train.data.table import Table
 
 
-def settled(
+def table_for_ranks(
     schema: Columns,
     lengths: np.ndarray,
     ranks: Sequence[str],
@@ -39,7 +39,7 @@ def settled(
     table = Table(
         schema=schema,
         lengths=lengths,
-        owner=settle(lengths, home, np.bincount(host_of_rank)),
+        owner=assign_partitions(lengths, home, np.bincount(host_of_rank)),
         host_of_rank=np.array(host_of_rank, np.int64),
         window=window,
     )

@@ -23,15 +23,15 @@ class FeedQueue:
     ----------
     maxsize
         How many items it holds at most.
-    patience_s
-        Seconds that a wait without a timeout of its own may take.
+    default_timeout_s
+        Timeout of calls without ``timeout=``, in seconds.
     on_room
         Called, in the thread that made it, whenever there is room for an item again.
     """
 
-    def __init__(self, maxsize: int, patience_s: float, on_room: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, maxsize: int, default_timeout_s: float, on_room: Callable[[], None] = lambda: None) -> None:
         self.maxsize = maxsize
-        self._patience_s = patience_s
+        self._default_timeout_s = default_timeout_s
         self._on_room = on_room
         self._items: deque[Any] = deque()
         self._changed = threading.Condition()
@@ -91,8 +91,8 @@ class FeedQueue:
         self, met: Callable[[], bool], block: bool, timeout: float | None, too_late: type[Exception], what: str
     ) -> None:
         """Wait under the lock until ``met()``, the deadline, or the end of the queue."""
-        patience_s = self._patience_s if timeout is None else max(0.0, timeout)
-        deadline = time.monotonic() + (patience_s if block else 0.0)
+        timeout_s = self._default_timeout_s if timeout is None else max(0.0, timeout)
+        deadline = time.monotonic() + (timeout_s if block else 0.0)
         while not self._closed and not met():
             left_s = deadline - time.monotonic()
             if left_s > 0:
@@ -101,7 +101,7 @@ class FeedQueue:
                 raise too_late
             else:
                 raise StalledError(
-                    f"{what} within {patience_s:g} s.",
+                    f"{what} within {timeout_s:g} s.",
                     "The other side of the queue has ended or hangs.",
                     "Feed more, or raise train.progress.timeout.",
                 )

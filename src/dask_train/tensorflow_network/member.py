@@ -29,12 +29,12 @@ class Member:
         Which task of which network it is.
     queue_size
         How many batches its queue holds.
-    patience_s
-        How long a wait on the queue may take, in seconds.
+    default_timeout_s
+        Timeout of a wait on the queue, in seconds.
     """
 
     def __init__(
-        self, worker: Worker, network: str, job: str, index: int, *, queue_size: int, patience_s: float
+        self, worker: Worker, network: str, job: str, index: int, *, queue_size: int, default_timeout_s: float
     ) -> None:
         self.worker = worker
         self.peer = Peer(worker)
@@ -48,7 +48,7 @@ class Member:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._room.set)
 
-        self.queue = FeedQueue(queue_size, patience_s, room_again)
+        self.queue = FeedQueue(queue_size, default_timeout_s, room_again)
         self._port_holder = hold_port()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -132,10 +132,12 @@ class Member:
                 task.cancel()
 
 
-async def join(network: str, dask_spec: AddressBook, queue_size: int, patience_s: float, dask_worker: Worker) -> str:
+async def join(
+    network: str, dask_spec: AddressBook, queue_size: int, default_timeout_s: float, dask_worker: Worker
+) -> str:
     """Make the Dask worker a member and bind its port; where its server will listen, ``host:port``."""
     job, index = next((job, index) for job, index, address in dask_spec.tasks() if address == dask_worker.address)
-    member = Member(dask_worker, network, job, index, queue_size=queue_size, patience_s=patience_s)
+    member = Member(dask_worker, network, job, index, queue_size=queue_size, default_timeout_s=default_timeout_s)
     dask_worker.tensorflow_member = member
     return member.address
 

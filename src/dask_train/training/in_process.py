@@ -168,13 +168,13 @@ class _InProcessRun:
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             self._history.finished(Finish(verdict=Verdict.ROLE_FAILED, what=message))
-            self._history.settle_log()
+            self._history.wait_for_log()
             raise
         except BaseException as error:  # a Ctrl-C, above all
             self._link.ask_to_stop(INTERRUPTED)
             with suppress(Exception):
                 leave_result(error, ended(None))
-                self._history.settle_log(INTERRUPTED_S)
+                self._history.wait_for_log(INTERRUPTED_S)
             raise
         outcome = ended(value)
         self._history.deliver(outcome)
@@ -228,7 +228,7 @@ class _InProcessRun:
             account.seal()
             raise
         finally:
-            self._history.told(ROLE, Accounted(account=read_account(descriptor)))
+            self._history.record(ROLE, Accounted(account=read_account(descriptor)))
 
     def _result(self, value: Any) -> Result:
         history, reason = self._history, self._link.stop_reason

@@ -143,7 +143,7 @@ class InProcessLink:
 
     def went_on(self, covers: Sequence[Cover]) -> None:
         """Note the batches with which the role continues."""
-        self._history.told(ROLE, WentOn(covers=covers))
+        self._history.record(ROLE, WentOn(covers=covers))
 
     def _show(self) -> None:
         if self._shown is None:

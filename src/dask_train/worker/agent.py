@@ -88,10 +88,10 @@ class Agent:
 
     def __init__(self, worker: Worker, brief: Brief, name: str) -> None:
         self.worker, self.brief, self.name = worker, brief, name
-        self.peer = Peer(worker, brief.patience_s)
+        self.peer = Peer(worker, brief.data_timeout_s)
         self.children: dict[Key, RoleChild] = {}
         self._old: list[RoleChild] = []  # killed for the next attempt of their role, not gone yet
-        self._data = RoleData(self.peer, self.on_worker_loop, brief.patience_s)
+        self._data = RoleData(self.peer, self.on_worker_loop, brief.data_timeout_s)
         self._mail = Mail(self.peer, brief.run, name, self.on_worker_loop, self._worker_is_closing)
         self.gone: Future[None] = Future()
         self.gone.set_running_or_notify_cancel()  # its waiters can't cancel it
@@ -267,8 +267,8 @@ class Agent:
 
     def _go(self, child: RoleChild, command: Go) -> None:
         data = self._data.mapped(0, child.role, child.rank)
-        patience_s = self.brief.patience_s
-        child.tell(Enter(peers=command.peers, timeout_s=command.timeout_s, patience_s=patience_s, data=data))
+        data_timeout_s = self.brief.data_timeout_s
+        child.tell(Enter(peers=command.peers, timeout_s=command.timeout_s, data_timeout_s=data_timeout_s, data=data))
 
     def _diagnose(self, child: RoleChild, _: Diagnose) -> None:
         self._spawn(self._picture(child))

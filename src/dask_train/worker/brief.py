@@ -33,7 +33,7 @@ class Brief:
         What templates of the role processes import; None if there are none.
     progress_every_s
         Seconds between reports of progress if there is nothing else to report.
-    patience_s
+    data_timeout_s
         How long a wait for data may take, in seconds.
     stop_s
         How long killed processes may take to be gone, in seconds.
@@ -55,7 +55,7 @@ class Brief:
     settings: Settings
     preload: Preload | None
     progress_every_s: float
-    patience_s: float
+    data_timeout_s: float
     stop_s: float
     needs_devices: bool = False
     letterbox: LetterboxPlace | None = None

@@ -98,7 +98,7 @@ class Holding:
         """The descriptors of the pools in which the data lies."""
         return self._files
 
-    async def hold(self, partitions: Iterable[int], progressed: Callable[[], None], patience_s: float) -> None:
+    async def hold(self, partitions: Iterable[int], progressed: Callable[[], None], data_timeout_s: float) -> None:
         """Open these partitions, waiting for those that Dask is computing again.
 
         Parameters
@@ -107,7 +107,7 @@ class Holding:
             Their numbers; those without rows are left out.
         progressed
             Called whenever some have come.
-        patience_s
+        data_timeout_s
             Longest time without a new partition, in seconds.
 
         Raises
@@ -123,7 +123,7 @@ class Holding:
         last = loop.time()
         while missing:
             before = len(missing)
-            by_address = await self._holders(list(missing), last + patience_s - loop.time())
+            by_address = await self._holders(list(missing), last + data_timeout_s - loop.time())
             near = {address: keys for address, keys in by_address.items() if self._is_near(address)}
             for address, keys in near.items():
                 await self._open(address, keys, missing)
@@ -135,8 +135,8 @@ class Holding:
             if len(missing) < before:
                 last = loop.time()
                 progressed()
-            elif loop.time() - last > patience_s:
-                raise StalledError(f"{len(missing)} of {total} partitions did not come within {patience_s:g} s.")
+            elif loop.time() - last > data_timeout_s:
+                raise StalledError(f"{len(missing)} of {total} partitions did not come within {data_timeout_s:g} s.")
             elif by_address:
                 await asyncio.sleep(LOOK_AGAIN_S)
 
@@ -253,7 +253,7 @@ class Holding:
             self._files.append(descriptor)
         return self._file_of_pool[inode]
 
-    async def rows(self, partition: np.ndarray, row: np.ndarray, patience_s: float) -> list[np.ndarray]:
+    async def rows(self, partition: np.ndarray, row: np.ndarray, data_timeout_s: float) -> list[np.ndarray]:
         """Return rows that are not held here, from wherever they lie.
 
         Returns
@@ -271,7 +271,7 @@ class Holding:
         columns = [column.empty(len(row)) for column in self._table.schema.columns]
         wanted = {self._keys[number]: np.flatnonzero(partition == number) for number in np.unique(partition).tolist()}
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience_s
+        deadline = loop.time() + data_timeout_s
         while wanted:
             by_address: dict[str, list[Any]] = {}
             await self._ask_where(list(wanted), deadline - loop.time())
@@ -293,7 +293,7 @@ class Holding:
                     for column, array in zip(columns, answer[number], strict=True):
                         column[positions] = array
             if wanted and loop.time() > deadline:
-                raise StalledError(f"Rows of {len(wanted)} partitions did not come within {patience_s:g} s.")
+                raise StalledError(f"Rows of {len(wanted)} partitions did not come within {data_timeout_s:g} s.")
             if wanted and by_address:
                 await asyncio.sleep(LOOK_AGAIN_S)
         return columns

@@ -29,18 +29,18 @@ class RoleData:
         The Dask worker.
     on_worker_loop
         Awaits a coroutine on the Dask worker's event loop.
-    patience_s
-        How long no data may come, in seconds.
+    data_timeout_s
+        Timeout of a wait for data, in seconds; it starts anew when data comes.
     """
 
     def __init__(
         self,
         peer: Peer,
         on_worker_loop: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
-        patience_s: float,
+        data_timeout_s: float,
     ) -> None:
         self._around = _Around(peer, on_worker_loop)
-        self._patience_s = patience_s
+        self._data_timeout_s = data_timeout_s
         self._tables: dict[tuple[int, str], tuple[Table, list[tuple[Any, Sequence[str]]]]] = {}
         self._holdings: dict[tuple[int, str, int], tuple[Holding, asyncio.Task[None]]] = {}
         self._groups: dict[tuple[str, int], dict[Stream, dict[int, Holding]]] = {}
@@ -70,7 +70,7 @@ class RoleData:
             keys = {number: key for number, (key, _) in enumerate(holders)}
             holding = Holding(table, keys, self._around, dict(holders))
             partitions = [] if table.window else np.flatnonzero(table.owner == host).tolist()
-            holding_it = asyncio.create_task(holding.hold(partitions, progressed, self._patience_s))
+            holding_it = asyncio.create_task(holding.hold(partitions, progressed, self._data_timeout_s))
             self._holdings[dataset, role, host] = (holding, holding_it)
         await asyncio.shield(self._holdings[dataset, role, host][1])
 
@@ -103,7 +103,7 @@ class RoleData:
         holding = Holding(table, keys, self._around, {key: where for _, key, where in computed.parts})
         mine = [number for number in keys if table.owner[number] == table.host_of(rank)]
         try:
-            await holding.hold(mine, progressed, self._patience_s)
+            await holding.hold(mine, progressed, self._data_timeout_s)
             if self._groups.get((role, rank), {}).get(stream) is not groups:
                 raise ClosedError(f"{role} {rank} has left what it reads.")
         except BaseException:
@@ -140,13 +140,13 @@ class RoleData:
         table, _ = self._tables[stream.dataset, role]
         if not table.window:
             holding, _ = self._holdings[stream.dataset, role, table.host_of(rank)]
-            return await holding.rows(partition, row, self._patience_s)
+            return await holding.rows(partition, row, self._data_timeout_s)
         columns: list[np.ndarray] = []
         missing = np.ones(len(partition), bool)
         for holding in list(self._groups.get((role, rank), {}).get(stream, {}).values()):
             its = np.flatnonzero(holding.knows(partition))
             if len(its):
-                arrays = await holding.rows(partition[its], row[its], self._patience_s)
+                arrays = await holding.rows(partition[its], row[its], self._data_timeout_s)
                 columns = columns or [np.empty((len(row), *each.shape[1:]), each.dtype) for each in arrays]
                 for column, rows in zip(columns, arrays, strict=True):
                     column[its] = rows

@@ -218,3 +218,12 @@ def test_a_compiled_module_is_trained_as_the_one_within(client, workers, in_plac
     told = [] if in_place and not workers else ["was compiled with torch.compile, and is trained without its compiled"]
     assert [each for each in told if each in found.notices[0]] == told
     assert len(found.notices) == len(told)
+
+
+def test_what_a_verb_warns_of_names_the_line_of_its_call(client):
+    module, loss, missing = network(), torch.nn.CrossEntropyLoss(), np.full_like(X, np.nan)
+    with pytest.warns(UserWarning, match="Weights are NaN or infinite") as of_fit:
+        dt.fit(module, missing, Y, loss=loss, optimizer=OPTIMIZER, workers=1, client=client)
+    with pytest.warns(UserWarning, match="The loss is NaN") as of_evaluation:
+        dt.evaluate(module, missing, Y, loss=loss, workers=1, client=client)
+    assert [each.filename for each in [*of_fit, *of_evaluation]] == [__file__, __file__]

@@ -111,14 +111,14 @@ def test_one_that_is_held_stays_until_its_score_is_known(url, tmp_path):
         return sorted(name for name in names if system.exists(f"{root}/{name}.json"))
 
     assert left() == names
-    folder.settle(names[0], 2.0, "min")
+    folder.set_score(names[0], 2.0, "min")
     assert left() == names
     reader = of(url, "another", **which)
     assert (weights(reader.load_best(scratch)), weights(reader.load(scratch))) == ("0", "2")
-    folder.settle(names[1], 3.0, "min")
+    folder.set_score(names[1], 3.0, "min")
     assert left() == [names[0], names[2]], "it is not the best, nor the last"
     names.append(folder.save(writes("3"), scratch, is_held=True).rpartition("/")[2])
-    folder.settle(names[3], 1.0, "min")
+    folder.set_score(names[3], 1.0, "min")
     assert left() == [names[3]]
     reader = of(url, "another", **which)
     assert weights(reader.load(scratch)) == weights(reader.load_best(scratch)) == "3"

@@ -38,9 +38,9 @@ class Scheduler:
         await asyncio.Event().wait()
 
 
-def make(patience_s: float, **more: Any) -> Peer:
+def make(answer_timeout_s: float, **more: Any) -> Peer:
     end = SimpleNamespace(**{"address": "tcp://w", "loop": None, "scheduler": Scheduler(), **more})
-    return Peer(end, patience_s)
+    return Peer(end, answer_timeout_s)
 
 
 def test_a_scheduler_that_hangs():
@@ -52,9 +52,9 @@ def test_what_a_question_waits_for_is_no_silence():
     assert asyncio.run(make(0.5).ask("train_wait", timeout_s=0.6)) == {"status": "OK"}
 
 
-@pytest.mark.parametrize(("patience_s", "poll_s"), [(120.0, 5.0), (1000.0, 5.0), (10.0, 0.5)])
-def test_a_scheduler_that_has_little_time_to_answer_is_asked_more_often(patience_s, poll_s):
-    assert make(patience_s).poll_s == poll_s, "one that hangs is noticed after 5% more, at most"
+@pytest.mark.parametrize(("answer_timeout_s", "poll_s"), [(120.0, 5.0), (1000.0, 5.0), (10.0, 0.5)])
+def test_a_scheduler_that_has_little_time_to_answer_is_asked_more_often(answer_timeout_s, poll_s):
+    assert make(answer_timeout_s).poll_s == poll_s, "one that hangs is noticed after 5% more, at most"
 
 
 def test_a_client_without_a_connection_is_told_so_at_once():

@@ -42,7 +42,7 @@ def test_who_waits_is_seen_in_line(plug, records):
         ask(plug, "place", **asked)
     (request,) = records.waiting()
     assert request.run.id == "second"
-    assert "carries 1 role of first" in records.gang.why(request)
+    assert "carries 1 role of first" in records.placement_queue.why(request)
 
 
 def test_a_run_that_is_on_record_no_more_is_forgotten(plug, records, summary_of):

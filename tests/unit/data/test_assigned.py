@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dask_train.data.assigned import assigned
 from dask_train.data.columns import Columns
-from dask_train.data.settle import settle
+from dask_train.data.partition_hosts import assign_partitions
 from dask_train.data.table import Table
 
 
@@ -18,7 +18,7 @@ def test_every_partition_with_rows_is_one_ranks(lengths, hosts, data):
     num_hosts = hosts.max() + 1
     home = np.array([data.draw(st.integers(-1, num_hosts - 1)) for _ in lengths], np.int64)
     lengths = np.array(lengths, np.int64)
-    owner = settle(lengths, home, np.bincount(hosts))
+    owner = assign_partitions(lengths, home, np.bincount(hosts))
     schema = Columns(columns=(), names=None, is_tuple=False)
     table = Table(schema=schema, lengths=lengths, owner=owner, host_of_rank=hosts)
     its = [assigned(table, rank) for rank in range(len(hosts))]

@@ -203,7 +203,7 @@ def test_rows_by_class_of_the_ledger():
     assert history.rows(rows) == {}, "none were read"
     for rank in range(2):
         account = [[0, 0, 0, 4, 0, 3, 2]]  # two of three batches of four, halved among two
-        history.told(RoleProcess("worker", rank, 0), Accounted(account=account))
+        history.record(RoleProcess("worker", rank, 0), Accounted(account=account))
     assert history.rows(rows) == {"read": 10, "trained": 8, "repeated": 0, "dropped": 2}
 
 

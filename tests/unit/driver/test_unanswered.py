@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dask_train.driver import loop
-from dask_train.driver.course import Course
 from dask_train.driver.handle import Run
 from dask_train.driver.loop import Driver
 from dask_train.driver.printed import Printed
+from dask_train.driver.run_context import RunContext
 from dask_train.errors import DaskTrainError, RoleLostError
 from dask_train.run.commands import Finish, Verdict
 
@@ -23,7 +23,7 @@ FINISH = Finish(verdict=Verdict.DRIVER, what=str(UNANSWERED))
 class Ended:
     """What a driver has when its run is over, with a scheduler that is asked in vain."""
 
-    is_unanswered = Course.is_unanswered
+    is_unanswered = RunContext.is_unanswered
     over = True
     _finished = Driver._finished
 

@@ -93,7 +93,7 @@ def test_what_goes_on_has_the_checkpoint_s_learning_rate_unless_it_is_told_other
 def test_roles_tell_of_a_stall_later_than_the_run_does(started):
     with dask.config.set({"train.progress.timeout": "40s"}):
         dt.fit(network(), X, Y, workers=2, stop="loss < 0.1 or seconds > 9")
-    assert started.task.patience_s == 60.0
+    assert started.task.collective_timeout_s == 60.0
     assert started.task.stop_names >= {"loss"}
     runs = {started.task.run}
     dt.fit(network(), X, Y, workers=2)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+import keras
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+import xgboost
 
 import dask_train as dt
 from dask_train.fitting import kinds
+from dask_train.fitting.kinds import searched_kind_of
+from dask_train.searching.checks import check_built
 from dask_train.trainers import LoopSettings, RankState, Trainer, TrainSpec
 
 
@@ -53,12 +58,11 @@ def _registered(monkeypatch):
     module.Model = Model
     monkeypatch.setitem(sys.modules, "models_of_mine", module)
     monkeypatch.setattr(Model, "__module__", "models_of_mine")
-    before = [(served, dict(served)) for served in (kinds.KINDS,)]
+    before = dict(kinds.REGISTERED)
     dt.register_trainer(Totals())
     yield
-    for served, known in before:
-        served.clear()
-        served.update(known)
+    kinds.REGISTERED.clear()
+    kinds.REGISTERED.update(before)
 
 
 def test_it_is_trained_in_this_process():
@@ -67,6 +71,40 @@ def test_it_is_trained_in_this_process():
     assert model.total == 40.0
     assert result.history == {"total": [20.0, 40.0]}
     assert (result.ledger.trained, result.ledger.dropped) == (20, 0)
+
+
+def a_module(base):
+    """Return an instance of a class that is made here, and so can't be found by its name."""
+
+    class Mine(base):
+        total = None
+
+    class Trained(Totals):
+        model_class = Mine
+
+    dt.register_trainer(Trained())
+    return Mine()
+
+
+@pytest.mark.parametrize("base", [torch.nn.Module, keras.Model, xgboost.XGBRegressor, Model])
+def test_a_class_is_trained_by_its_own_trainer_whatever_it_extends(base):
+    model = a_module(base)
+    dt.fit(model, np.ones((10, 2)), epochs=1, batch_size=4, workers=0)
+    assert model.total == 20.0
+    with pytest.raises(
+        TypeError, match=r"fit takes no loss= for a model of type Mine, a \S*test_registered\S*\.Mine\. Besides"
+    ):
+        dt.fit(model, np.ones((10, 2)), loss="mse", workers=0)
+    assert searched_kind_of(model) is kinds.REGISTERED[type(model)]
+    check_built(model)
+
+
+def test_a_subclass_without_a_trainer_has_that_of_its_class():
+    class Below(type(a_module(Model))):
+        pass
+
+    dt.fit(model := Below(), np.ones((10, 2)), epochs=1, workers=0)
+    assert model.total == 20.0
 
 
 def test_categories_mean_in_another_fit_what_they_meant_in_the_first():

@@ -16,7 +16,7 @@ with warnings.catch_warnings():
 
 from dask_train.cluster import keras_values
 from dask_train.keras_models.serialization import load_parts, model_to_parts, parts_to_model
-from dask_train.keras_models.structure import checksum, first_difference, told
+from dask_train.keras_models.structure import checksum, describe, first_difference
 
 keras_values.register()
 
@@ -29,7 +29,7 @@ def moved(model: Any) -> Any:
 
 
 def assert_same(one: Any, other: Any) -> None:
-    assert first_difference(told(one), told(other)) is None
+    assert first_difference(describe(one), describe(other)) is None
     assert [layer.name for layer in one._flatten_layers()] == [layer.name for layer in other._flatten_layers()]
     for a, b in zip(one.variables, other.variables, strict=True):
         assert (a.path, a.trainable) == (b.path, b.trainable)
@@ -316,7 +316,7 @@ def test_checksums_see_any_change_and_the_order() -> None:
 
 
 def test_seeds_are_integers_of_the_backends_choice():
-    there, here = (told(keras.Sequential([keras.layers.Input((2,)), keras.layers.Dropout(0.5)])) for _ in range(2))
+    there, here = (describe(keras.Sequential([keras.layers.Input((2,)), keras.layers.Dropout(0.5)])) for _ in range(2))
     (seed,) = there["variables"]
     seed["dtype"] = "int32" if seed["dtype"] != "int32" else "int64"
     assert first_difference(there, here) is None

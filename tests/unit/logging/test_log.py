@@ -41,12 +41,12 @@ def log(no_leaks):
     with no_leaks():
         made = Log([Notes(), Notes()], Start(run="search", params={}, time=0.0), 20.0)
         yield made
-        made.settle()
+        made.wait_until_written()
 
 
 def notes(log):
     """What both places have noted, which is the same."""
-    log.settle()
+    log.wait_until_written()
     first, second = (sink.notes for sink in log._sinks)
     assert first == second
     return first
@@ -105,7 +105,7 @@ def test_a_model_goes_to_places_with_a_format_for_it_after_the_files(no_leaks, m
     with no_leaks():
         log = Log([plain, keeping], Start(run="run", params={}, time=0.0), 20.0)
         log.deliver(lambda folder: [], model)
-        log.settle()
+        log.wait_until_written()
     assert plain.notes[1:] == [("run", [])]
     assert keeping.notes[1:] == [("run", []), *([("run", model)] if model else [])]
 

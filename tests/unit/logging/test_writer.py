@@ -99,7 +99,7 @@ def test_what_a_place_missed_is_sent_when_it_is_there_again() -> None:
     log.write([{"loss": 2}])
     log.end(ENDING)
     place.up.set()
-    log.settle()
+    log.wait_until_written()
     assert place.taken[1:] == other.taken[1:] == [1, 2, "finished"]
     assert told == [
         "a place takes nothing now: ConnectionError: refused. The run continues, and tries it again.",
@@ -115,7 +115,7 @@ def test_what_it_never_took_is_said() -> None:
     assert place.refused.wait(60)
     log.write([{"loss": 3}])
     log.end(ENDING)
-    log.settle()
+    log.wait_until_written()
     assert told[1:] == ["a place never took 3 scores: ConnectionError: refused."]
     assert threads() == []
 
@@ -126,7 +126,7 @@ def test_a_place_that_hangs_is_not_waited_for() -> None:
     log, told = opened(place, timeout_s=0.1)
     log.write([{"loss": 1}])
     log.end(ENDING)
-    log.settle()
+    log.wait_until_written()
     assert told == ["a place is still being written to: it takes longer than this waits."]
     hangs.set()
 
@@ -138,7 +138,7 @@ def test_a_trial_is_nested_in_its_search() -> None:
     log.write([{"loss": 1}], 4)
     log.end(ENDING, 4)
     log.end(ENDING)
-    log.settle()
+    log.wait_until_written()
     assert place.taken == [
         ("fit-1", {"epochs": 2}, False),
         ("trial-4", {"units": 8}, True),
@@ -161,7 +161,7 @@ def test_any_function_is_called_with_each_score_once() -> None:
     log, told = opened(*check_log(at_times))
     log.write([{"loss": 1}, {"loss": 2}, {"loss": 3}])
     log.end(ENDING)
-    log.settle()
+    log.wait_until_written()
     assert seen == [1, 2, 3]
     assert told[0].startswith("the function at_times takes nothing now: RuntimeError.")
 

@@ -7,6 +7,7 @@ from typing import Any
 import dask
 import dask.array as da
 import dask.dataframe as dd
+import keras
 import numpy as np
 import pandas as pd
 import pytest
@@ -171,9 +172,12 @@ def test_a_frame_is_compared_with_the_label_of_the_schema() -> None:
 
 
 def test_a_loss_that_is_not_a_number_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="The loss is NaN, so some of the model's outputs are"):
-        assert evaluation._some_finite({"accuracy": 0.8, "loss": float("nan")})["accuracy"] == 0.8
-    assert evaluation._some_finite({"accuracy": 0.8}) == {"accuracy": 0.8}
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    x, y = np.array([[1.0, 2.0], [np.nan, 0.0]], np.float32), np.ones((2, 1), np.float32)
+    with pytest.warns(UserWarning, match="The loss is NaN, so some of the model's outputs are") as warned:
+        assert np.isnan(dt.evaluate(model, x, y)["loss"])
+    assert [each.filename for each in warned] == [__file__]
 
 
 def test_methods_get_missing_text_as_their_estimators_do() -> None:

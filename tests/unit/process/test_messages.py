@@ -10,7 +10,7 @@ import pytest
 from distributed.protocol import dumps, loads
 
 from dask_train.data.stream import Stream
-from dask_train.driver.heard import _HEARD
+from dask_train.driver.agent_messages import HANDLERS
 from dask_train.process import messages
 from dask_train.process.messages import (
     Answer,
@@ -70,7 +70,7 @@ def from_msgpack(plain: Any) -> Any:
 
 
 def test_each_message_is_understood_by_somebody():
-    known = set(_HEARD) | set(_OBEYED) | LOCAL | ROOTS | BESIDE
+    known = set(HANDLERS) | set(_OBEYED) | LOCAL | ROOTS | BESIDE
     assert set(all_messages()) == known
 
 

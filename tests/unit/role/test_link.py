@@ -141,7 +141,7 @@ def begin(attempt: int = 0) -> Begin:
 
 
 def enter(data: Mapped | None) -> Enter:
-    return Enter(peers={}, timeout_s=1.0, patience_s=1.0, data=data)
+    return Enter(peers={}, timeout_s=1.0, data_timeout_s=1.0, data=data)
 
 
 def values(rows: Any, num_rows: int = 3) -> list[int]:

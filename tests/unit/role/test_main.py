@@ -10,7 +10,7 @@ import pytest
 
 from dask_train.data.letterbox import Letterbox
 from dask_train.data.parcel import LARGE_BYTES
-from dask_train.role.main import last_word_of, told
+from dask_train.role.main import error_fields, last_word_of
 
 
 @pytest.mark.parametrize(
@@ -22,20 +22,20 @@ from dask_train.role.main import last_word_of, told
 )
 def test_a_module_that_is_missing_is_told_with_what_to_do(name: str, text: str) -> None:
     missing = ModuleNotFoundError(f"No module named {name!r}", name=name)
-    assert text in told(missing)["error"]
+    assert text in error_fields(missing)["error"]
     outer = TypeError("the model can't be rebuilt")
     outer.__cause__ = ValueError("a layer can't be made")
     outer.__cause__.__context__ = missing
-    assert text in told(outer)["error"]
-    assert "install" not in told(ValueError("no"))["error"]
+    assert text in error_fields(outer)["error"]
+    assert "install" not in error_fields(ValueError("no"))["error"]
 
 
 def test_what_the_framework_says_of_an_error_follows_it() -> None:
-    assert told(ValueError("twice!"), "The group is up.")["error"] == "ValueError: twice!. The group is up."
+    assert error_fields(ValueError("twice!"), "The group is up.")["error"] == "ValueError: twice!. The group is up."
 
 
 def test_of_a_long_error_the_middle_is_left_out() -> None:
-    text = told(ValueError("Layer 'd' failed. " + "x" * 9000 + " indices[1] = 3 is not in [0, 2)"))["error"]
+    text = error_fields(ValueError("Layer 'd' failed. " + "x" * 9000 + " indices[1] = 3 is not in [0, 2)"))["error"]
     assert len(text) < 4100
     assert text.startswith("ValueError: Layer 'd' failed.")
     assert text.endswith("indices[1] = 3 is not in [0, 2).")

@@ -179,7 +179,7 @@ def test_a_request_that_is_given_up(desk):
         asked = await waits(desk.place("r2", 1, timeout_s=LONG_S))
         await desk.requests.train_run_free(run="r2", roles=[["worker", 0]])
         assert (await asked)["status"] == "gone"
-        assert (desk.requests._requests, desk.requests.gang.waiting) == ({}, [])
+        assert (desk.requests._requests, desk.requests.placement_queue.waiting) == ({}, [])
 
     desk(story)
 
@@ -224,7 +224,7 @@ def test_a_client_that_leaves_ends_its_runs_and_frees_their_room(desk):
         assert len((await asked)["places"]) == 2
         assert list(desk.runs.by_id) == ["r2"]
         assert desk.runs.find("r1").summary == {"phase": "over", "outcome": "its client left"}
-        assert (desk.requests._requests, desk.requests.gang.waiting) == ({}, []), "nor is its request kept"
+        assert (desk.requests._requests, desk.requests.placement_queue.waiting) == ({}, []), "nor is its request kept"
 
     desk(story)
 
@@ -582,7 +582,7 @@ def test_the_first_dask_worker_is_waited_for(there):
     async def run() -> None:
         scheduler = SimpleNamespace(workers={"tcp://w": object()} if there else {})
         requests = RunRequests(scheduler)
-        requests.gang.serve = lambda: None
+        requests.placement_queue.serve = lambda: None
         asked = asyncio.create_task(requests.train_workers_came(timeout_s=LONG_S))
         assert (await requests.train_workers_came(timeout_s=0.0))["some"] is there
         if not there:

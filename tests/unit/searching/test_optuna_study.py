@@ -16,7 +16,7 @@ from dask_train.searching.checks import OtherKindError, check_built
 from dask_train.searching.opening import open_study
 from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.result import SearchResult
-from dask_train.searching.worker import TrialDone
+from dask_train.searching.worker import NoMetricError, TrialDone
 
 
 def opened(sampler=None, **settings):
@@ -182,6 +182,23 @@ def test_what_no_trial_of_this_search_can_be_ends_it():
         searched.next()
     searched.cut_short("The search ended.")
     assert [ended.state for ended in searched.ended] == ["FAIL"]
+
+
+def test_a_metric_that_no_trial_will_have_ends_the_search_before_one_starts():
+    searched = trials(build=lambda trial: replace(built(trial), scores=["loss", "val_score"]))
+    with pytest.raises(NoMetricError, match=r"no score 'score' .* there are loss, val_score. Did you mean 'val_score'"):
+        searched.next()
+
+
+def test_a_trial_without_the_metric_that_others_have_fails_by_itself():
+    scores = iter([["score"], ["loss"], None])
+    searched = trials(build=lambda trial: replace(built(trial), scores=next(scores)))
+    first = searched.next()
+    searched.done(first, done(first, 0.5))
+    assert searched.next().number == 2, "where scores show in training only"
+    assert [ended.error[:32] for ended in searched.ended if ended.state == "FAIL"] == [
+        "ValueError: There is no score 's"
+    ]
 
 
 def test_what_is_no_sampler_pruner_storage_or_name_is_refused():

@@ -48,7 +48,7 @@ def test_an_empty_one_behaves_like_the_standard_queue():
 
 
 def test_no_wait_is_endless():
-    feed = FeedQueue(1, patience_s=0.01)
+    feed = FeedQueue(1, default_timeout_s=0.01)
     with pytest.raises(StalledError, match=r"No batch came within 0\.01 s\..*raise train\.progress\.timeout"):
         feed.get()
     feed.put("a")

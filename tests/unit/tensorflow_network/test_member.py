@@ -28,7 +28,7 @@ class Scheduler:
 def make_member(queue_size: int = 1) -> Member:
     worker = SimpleNamespace(address="tcp://h:1", ip="127.0.0.1", data={"here": "x"}, rpc=None, loop=None)
     worker.scheduler = Scheduler()
-    return Member(worker, "n1", "worker", 0, queue_size=queue_size, patience_s=5.0)
+    return Member(worker, "n1", "worker", 0, queue_size=queue_size, default_timeout_s=5.0)
 
 
 def run(test: Any) -> None:

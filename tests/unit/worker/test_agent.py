@@ -167,7 +167,7 @@ class Served:
             settings=Settings(changed={"torch": {"default_dtype": "float64"}}),
             preload=None,
             progress_every_s=1.5,
-            patience_s=5.0,
+            data_timeout_s=5.0,
             stop_s=0.2,
             **settings,
         )
@@ -250,7 +250,7 @@ def test_a_process_is_told_who_it_is_and_what_to_enter(play):
         await it.until(lambda: it.told(messages.Loaded))
         it.orders(messages.Go(peers={"worker": ["a", "b"]}, timeout_s=1.0), 1, 2)
         enter = await it.until(lambda: child.told[1:])
-        assert (enter[0].data, enter[0].peers, enter[0].patience_s) == (
+        assert (enter[0].data, enter[0].peers, enter[0].data_timeout_s) == (
             "data set 0 of worker 1",
             {"worker": ["a", "b"]},
             5,

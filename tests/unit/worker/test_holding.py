@@ -96,13 +96,13 @@ def table(table_of):
     return table_of(PARTS)
 
 
-def hold(table: Any, around: Cluster, numbers: list[int], *, patience_s: float = 30.0) -> Holding:
+def hold(table: Any, around: Cluster, numbers: list[int], *, data_timeout_s: float = 30.0) -> Holding:
     """What a Dask worker holds after it was asked to; the caller closes it."""
     holding = Holding(table, KEYS, around)
     holding.progress = []
 
     async def work() -> None:
-        await holding.hold(numbers, lambda: holding.progress.append(len(holding._found)), patience_s)
+        await holding.hold(numbers, lambda: holding.progress.append(len(holding._found)), data_timeout_s)
 
     try:
         asyncio.run(work())
@@ -330,7 +330,7 @@ def test_a_partition_that_is_lost(pool, table, around):
 def test_partitions_that_do_not_come(pool, table, around):
     around.put(OWN, 0, pool)
     with pytest.raises(StalledError, match=r"2 of 3 partitions did not come within 0.01 s"):
-        hold(table, around, [0, 2, 3], patience_s=0.01)
+        hold(table, around, [0, 2, 3], data_timeout_s=0.01)
 
 
 def test_nothing_to_hold(table, around):
@@ -400,9 +400,11 @@ def test_what_lies_elsewhere_than_was_told_is_asked_for_again(own_pool, pool, ta
 # Single rows
 
 
-def fetched(table: Any, around: Cluster, partition: list[int], row: list[int], patience_s: float = 30.0) -> list[Any]:
+def fetched(
+    table: Any, around: Cluster, partition: list[int], row: list[int], data_timeout_s: float = 30.0
+) -> list[Any]:
     holding = Holding(table, KEYS, around)
-    return asyncio.run(holding.rows(np.array(partition, np.int64), np.array(row, np.int64), patience_s))
+    return asyncio.run(holding.rows(np.array(partition, np.int64), np.array(row, np.int64), data_timeout_s))
 
 
 def test_rows_come_in_the_order_they_were_asked_for(own_pool, table, around):
@@ -443,7 +445,7 @@ def test_rows_that_can_not_be_had(own_pool, table, around):
     with own_pool() as far_pool:
         around.put(FAR, 0, far_pool)
         with pytest.raises(StalledError, match=r"Rows of 1 partitions did not come within 0.01 s"):
-            fetched(table, around, [0, 2], [0, 0], patience_s=0.01)
+            fetched(table, around, [0, 2], [0, 0], data_timeout_s=0.01)
         around.lost = [KEYS[3]]
         with pytest.raises(DataError, match="Partition 3 of 4 was released"):
             fetched(table, around, [3], [0])

@@ -275,7 +275,7 @@ class Backend(Protocol):
             Whether what is made at that moment is of this worker alone.
         """
 
-    def settled(self, loss: Any) -> Any:
+    def mark_multiplied(self, loss: Any) -> Any:
         """Mark a loss as multiplied with what it needs, so that :meth:`sums_multiplied` leaves it as it is.
 
         Or it is one of all workers' rows.

@@ -117,7 +117,7 @@ class JaxBackend:
         assert isinstance(step, JaxStep)
         return Derived(raw=step.raw)
 
-    def settled(self, loss: Any) -> Any:
+    def mark_multiplied(self, loss: Any) -> Any:
         """Return the loss; in a step of Keras' that is tried without its gradient, so that others' are left."""
         is_left = self._now.gradients is None or self._now.step is None or self._now.step.is_own
         return loss if is_left else jax.lax.stop_gradient(loss)

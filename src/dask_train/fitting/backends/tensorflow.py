@@ -20,8 +20,8 @@ from dask_train.fitting.backends.tensorflow_logs import derived_logs
 from dask_train.fitting.backends.tensorflow_losses import (
     has_all_rows_alone,
     is_graph_tensor,
+    mark_multiplied,
     of_all,
-    settled,
     sums_multiplied,
 )
 from dask_train.fitting.backends.tensorflow_moments import moments_of_all
@@ -291,9 +291,9 @@ class TensorFlowBackend:
         """Replace Keras' functions of moments while it lasts."""
         return moments_of_all(forward, backward, is_aside)
 
-    def settled(self, loss: Any) -> Any:
+    def mark_multiplied(self, loss: Any) -> Any:
         """Mark it in the graph."""
-        return settled(loss)
+        return mark_multiplied(loss)
 
     def is_by_row(self, loss: Any, rows: int) -> bool:
         """Return whether it is, as the graph shows, in which the number of rows is not known."""

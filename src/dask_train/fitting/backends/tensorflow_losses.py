@@ -59,12 +59,12 @@ def sums_multiplied(factor: Factor, rows: Callable[[], int]) -> Iterator[None]:
         tf.GradientTape.gradient = original
 
 
-_SETTLED = "loss_of_all_workers"
+_MULTIPLIED = "loss_of_all_workers"
 
 
-def settled(loss: Any) -> Any:
+def mark_multiplied(loss: Any) -> Any:
     """Return a loss that :func:`sums_multiplied` leaves as it is."""
-    return tf.identity(loss, _SETTLED)
+    return tf.identity(loss, _MULTIPLIED)
 
 
 _OF_ALL = "rows_of_all_workers"
@@ -75,8 +75,8 @@ def of_all(rows: Any) -> Any:
     return tf.identity(rows, _OF_ALL)
 
 
-def _is_settled(tensor: Any) -> bool:
-    return _is_marked(tensor, _SETTLED)
+def _is_multiplied(tensor: Any) -> bool:
+    return _is_marked(tensor, _MULTIPLIED)
 
 
 def _is_marked(tensor: Any, name: str) -> bool:
@@ -100,7 +100,7 @@ def addends(tensor: Any, times: Any = 1.0, weights: Collection[int] = ()) -> lis
     kind, inputs = operation.type, list(operation.inputs)
     if kind == "Sum" and inputs[0].op.type == "Pack":
         kind, inputs = "AddN", list(inputs[0].op.inputs)
-    if tensor.shape.rank != 0 or any(one.shape.rank != 0 for one in inputs) or _is_settled(tensor):
+    if tensor.shape.rank != 0 or any(one.shape.rank != 0 for one in inputs) or _is_multiplied(tensor):
         return [(tensor, times)]
     for place in {"Mul": (1, 0), "RealDiv": (1,)}.get(kind, ()):
         constant = tf.get_static_value(inputs[place])
@@ -161,7 +161,7 @@ class _Degrees:
         if tensor.ref() not in self._known:
             by_row = tensor.shape.rank is None or None in tensor.shape
             self._row_values += by_row
-            rule = _Degrees._none if _is_settled(tensor) else _RULES.get(tensor.op.type, _Degrees._other)
+            rule = _Degrees._none if _is_multiplied(tensor) else _RULES.get(tensor.op.type, _Degrees._other)
             # What is computed of each row does not depend on how many they are.
             of_rows = by_row and (rule is _Degrees._other or self._row_values > _DEEPEST)
             self._known[tensor.ref()] = 0.0 if of_rows else rule(self, tensor.op)
@@ -251,7 +251,7 @@ def _unknown_sizes(tensor: Any) -> float:
 def _is_sum(part: Any, rows: int) -> bool:
     if not is_graph_tensor(part):
         return bool(part.shape.rank) and part.shape[0] == rows
-    if _is_settled(part):
+    if _is_multiplied(part):
         return False
     owners = _rows_taken(part)
     if owners == {_ALL}:

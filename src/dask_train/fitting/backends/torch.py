@@ -17,7 +17,7 @@ from dask_train.compat.keras.optimizers import apply_nothing
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, StepError, has_number_of_all
 from dask_train.fitting.backends.torch_logs import derived_logs, followed_results, unfollowed
-from dask_train.fitting.backends.torch_losses import Sums, settled
+from dask_train.fitting.backends.torch_losses import Sums, mark_multiplied
 from dask_train.fitting.backends.tried_gathers import TriedGathers
 
 
@@ -228,9 +228,9 @@ class TorchBackend:
         """In gradients by weights, of what :meth:`learn` has found to be sums."""
         return self._sums.multiplied(factor)
 
-    def settled(self, loss: Any) -> Any:
+    def mark_multiplied(self, loss: Any) -> Any:
         """Mark it in the graph of gradients."""
-        return settled(loss) if loss.requires_grad else loss
+        return mark_multiplied(loss) if loss.requires_grad else loss
 
     def is_by_row(self, loss: Any, rows: int) -> bool:
         """Return whether it has as many values as the step has rows."""

@@ -22,7 +22,7 @@ Factor = Callable[[Any], Any]
 Kinds = dict[int, list[bool]]
 
 
-class _Settled(torch.autograd.Function):
+class _Multiplied(torch.autograd.Function):
     """A loss of which it is known what it has to be multiplied with, and with what it was."""
 
     @staticmethod
@@ -34,9 +34,9 @@ class _Settled(torch.autograd.Function):
         return gradients[0]
 
 
-def settled(loss: Any) -> Any:
+def mark_multiplied(loss: Any) -> Any:
     """Return a loss that :class:`Sums` leaves as it is."""
-    return _Settled.apply(loss)
+    return _Multiplied.apply(loss)
 
 
 class Sums:

@@ -76,7 +76,7 @@ class AsynchronousWorker(Worker):
         self.pushing = Pushing(self.model, backend, self.servers, session.rank)
         self.metrics = Metrics(self.model)
         self._assign = backend.assigning(self.model.trainable_variables)
-        self.moment = ServerAgreement(self.model, session, self.servers, self.pushing, self._settle)
+        self.moment = ServerAgreement(self.model, session, self.servers, self.pushing, self._finish_training)
         self._flags = self.moment.control
         self.loop = self.moment.loop = ServerLoop(
             task, session, self.moment, self.model, self.data.schema, self.servers
@@ -160,7 +160,7 @@ class AsynchronousWorker(Worker):
         """Return all of the validation data, for this worker alone."""
         return self.session.dataset(VALIDATION).whole()
 
-    def _settle(self) -> None:
+    def _finish_training(self) -> None:
         """In the first worker, before ``on_train_end``: wait for the others, and end with what the servers hold.
 
         What a callback has set since the last step stays; then moving averages of weights take their place, as at the
@@ -188,10 +188,10 @@ class AsynchronousWorker(Worker):
                 moved, seen = time.monotonic(), steps
             if self.session.should_stop():
                 stops_at = min(stops_at, time.monotonic() + _LAST_STEPS_S)
-            elif time.monotonic() - moved > self.task.patience_s:
+            elif time.monotonic() - moved > self.task.collective_timeout_s:
                 raise StalledError(
                     f"Worker 0 has gone through its rows, and waits for worker {', '.join(map(str, missing))}, which "
-                    f"has taken no step for {self.task.patience_s:g} s.",
+                    f"has taken no step for {self.task.collective_timeout_s:g} s.",
                     "It hangs, or its process was stopped.",
                     "See what it does with run.diagnose(), or raise train.progress.timeout.",
                 )

@@ -84,7 +84,7 @@ class CallbackSync(ABC):
     def cut_short(self) -> None:  # noqa: B027 - not all have something to do
         """End the epoch where training stops within it; a checkpoint that is taken here has been."""
 
-    def settle(self) -> None:  # noqa: B027 - not all have something to do
+    def finish_training(self) -> None:  # noqa: B027 - not all have something to do
         """Note that training is over, and ``on_train_end`` comes next; in the first worker."""
 
     def halt(self, stop: bool) -> None:

@@ -116,7 +116,7 @@ class Leader(keras_callbacks.CallbackList):
 
     def on_train_end(self, logs: Logs = None) -> None:
         if self.closes:
-            self._moment.settle()
+            self._moment.finish_training()
             self._then(super().on_train_end, logs)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:

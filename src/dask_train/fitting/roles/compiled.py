@@ -71,7 +71,7 @@ class _Gathering:
                 return loss(y_true, y_pred, sample_weight)
             all_rows = self.all_rows(y_true, y_pred, sample_weight, derives=True)
             with with_all_rows():
-                return self._backend.settled(loss(*all_rows))
+                return self._backend.mark_multiplied(loss(*all_rows))
 
         return of_all
 

@@ -101,8 +101,8 @@ class KerasLoop(TrainingLoop):
     def follow(self, history: Any) -> None:
         """Let Keras' ``History`` continue that of before; it is this loop's from now on."""
         if self.position.steps:
-            history.history, history.epoch = self.history, self._epochs_told
-        self.history, self._epochs_told = history.history, history.epoch
+            history.history, history.epoch = self.history, self._reported_epochs
+        self.history, self._reported_epochs = history.history, history.epoch
 
     def epoch_ends(self) -> None:
         """Note, in the first worker, that an epoch's last step was taken, before callbacks have their say on it."""
@@ -173,9 +173,9 @@ class KerasLoop(TrainingLoop):
     def _note(self, epoch: int, scores: dict[str, Any]) -> None:
         """Leave the history alone: Keras' callback has noted these."""
 
-    def _told_history(self) -> dict[str, list[Any]]:
-        history = super()._told_history()
-        return history if self.beside is None else {**history, **self.beside.found(self._epochs_told)}
+    def _copied_history(self) -> dict[str, list[Any]]:
+        history = super()._copied_history()
+        return history if self.beside is None else {**history, **self.beside.found(self._reported_epochs)}
 
 
 def mode_of(model: Any, name: str) -> str:

@@ -67,7 +67,7 @@ class ParameterServer(Answering):
 
     def __init__(self, task: FitTask, session: Session, backend: Backend) -> None:
         super().__init__()
-        self._session, self._patience_s = session, task.patience_s
+        self._session, self._collective_timeout_s = session, task.collective_timeout_s
         model = parts_to_model(task.header, task.arrays)
         build(model, task.columns)
         shard = shards_of(model, session.size)[session.rank]
@@ -100,7 +100,7 @@ class ParameterServer(Answering):
 
     def _on_begin(self, caller: Caller, *, rank: int) -> dict[str, Any]:
         """Begin with a worker, at the steps that are known of it; the first one may have to bring the weights."""
-        if rank != 0 and not self._ready.wait(self._patience_s):
+        if rank != 0 and not self._ready.wait(self._collective_timeout_s):
             return {"ready": False, "steps": 0, "remembered": None, "version": 0}
         with self._lock:
             self._ended.discard(rank)
@@ -178,7 +178,7 @@ class ParameterServer(Answering):
 
     def _on_weights(self, caller: Caller, *, seen: int, wait_s: float) -> dict[str, Any]:
         """Weights as they are now, and moving averages as means over the workers; after another step than was seen."""
-        if not self._ready.wait(self._patience_s):
+        if not self._ready.wait(self._collective_timeout_s):
             return {"steps": -1, "version": 0}
         with self._moved:
             self._moved.wait_for(lambda: self._num_steps != seen, wait_s)

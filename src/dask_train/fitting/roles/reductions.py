@@ -34,7 +34,7 @@ def losses_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) 
     def aggregate(model: Any, original: Callable[..., Any], loss: Any) -> Any:
         """Return what Keras makes of an ``add_loss``, the sum of its values, where they are of rows of the batch."""
         total = original(model, loss)
-        return reducing.settled(total) if reducing.is_by_row(loss) else total
+        return reducing.part_of_sum(total) if reducing.is_by_row(loss) else total
 
     try:
         with additional_losses_by(aggregate), backend.sums_multiplied(reducing.factor_of_sums, lambda: share.rows):
@@ -66,7 +66,9 @@ class _Reducing:
             return loss  # the user's own function has reduced it
         if reduction in (None, "none") and self._backend.graphs_tell_more and not is_aside():
             return loss  # values by row, of which the graph tells what the step makes
-        return self._backend.settled(loss if is_aside() else self._part(loss, values, sample_weight, mask, reduction))
+        return self._backend.mark_multiplied(
+            loss if is_aside() else self._part(loss, values, sample_weight, mask, reduction)
+        )
 
     def _part(self, loss: Any, values: Any, sample_weight: Any, mask: Any, reduction: str | None) -> Any:
         if reduction == "sum":
@@ -87,9 +89,9 @@ class _Reducing:
         """Return whether a loss has values by row, which are to be multiplied here."""
         return self._backend.is_by_row(loss, self._share.rows)
 
-    def settled(self, total: Any) -> Any:
+    def part_of_sum(self, total: Any) -> Any:
         """Return a sum over this worker's rows as the part of the sum over all rows that it is."""
-        return self._backend.settled(total * self.factor_of_sums(total.dtype))
+        return self._backend.mark_multiplied(total * self.factor_of_sums(total.dtype))
 
     def factor_of_sums(self, dtype: Any) -> Any:
         """Return the factor by which a sum over this worker's rows counts more than a mean over them."""

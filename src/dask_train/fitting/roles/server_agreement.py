@@ -30,7 +30,7 @@ class ServerAgreement(Agreement, CallbackSync):
         Of this worker.
     servers, pushing
         To whom changes go, and who is informed that they have.
-    settle
+    finish_training
         Called in the first worker when training is over, before ``on_train_end``.
 
     Attributes
@@ -43,12 +43,12 @@ class ServerAgreement(Agreement, CallbackSync):
     all_reduce_s = waiting_s = 0.0
 
     def __init__(
-        self, model: Any, session: Session, servers: Servers, pushing: Pushing, settle: Callable[[], None]
+        self, model: Any, session: Session, servers: Servers, pushing: Pushing, finish_training: Callable[[], None]
     ) -> None:
         self.rank, self.size = session.rank, session.size
         self.model, self.control = model, Flags()
         self.weights = ChangedVariables(model, self.control)
-        self._session, self._servers, self._pushing, self._settle = session, servers, pushing, settle
+        self._session, self._servers, self._pushing, self._finish_training = session, servers, pushing, finish_training
         self._rates = [rate for rate in _rates_of(model) if isinstance(rate, keras.Variable)]
         self._known_rates = [float(value_of(rate)) for rate in self._rates]
         self.ending: list[tuple[Any, np.ndarray]] = []
@@ -70,9 +70,9 @@ class ServerAgreement(Agreement, CallbackSync):
     def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:  # noqa: ARG002
         raise AssertionError(f"workers with parameter servers gather nothing, and are asked for {what}")
 
-    def settle(self) -> None:
-        """See :meth:`CallbackSync.settle`."""
-        self._settle()
+    def finish_training(self) -> None:
+        """See :meth:`CallbackSync.finish_training`."""
+        self._finish_training()
 
     def pass_on(self, *, new_weights: bool = False, new_rates: bool = True) -> None:
         """See :meth:`CallbackSync.pass_on`."""

@@ -83,13 +83,13 @@ class ServerLoop(KerasLoop):
             if self.leads:  # it takes the place of one that was lost
                 self.hold_everything()
                 if remembered is not None:
-                    self.history, self._epochs_told, self._read, self._configuration = remembered["loop"]
+                    self.history, self._reported_epochs, self._read, self._configuration = remembered["loop"]
                     state.course.restore_shared(remembered["course"], within_epoch=True)
         elif self.leads:
             super().keep(state)
             self._bring()
         else:
-            raise StalledError(f"Worker 0 has brought no weights within {self._task.patience_s:g} s.")
+            raise StalledError(f"Worker 0 has brought no weights within {self._task.collective_timeout_s:g} s.")
         return self.start
 
     def hold_everything(self) -> None:
@@ -125,7 +125,7 @@ class ServerLoop(KerasLoop):
 
     def _remember(self, course: dict[str, Any]) -> None:
         """Let a server keep what would be lost with the first worker."""
-        loop = (self._told_history(), list(self._epochs_told), self._read, self._configuration)
+        loop = (self._copied_history(), list(self._reported_epochs), self._read, self._configuration)
         self._servers.remember({"loop": loop, "course": course})
 
     def _report(self, unit: str, number: int, scores: dict[str, Any], **more: int) -> None:

@@ -38,8 +38,8 @@ class Servers:
         Of the servers.
     host, credentials
         Which host this is, and what servers of other hosts ask for.
-    patience_s
-        How long one may take to answer.
+    answer_timeout_s
+        Timeout of a server's answer, in seconds.
     spent
         The account of this role's time, to which the waits for their answers go.
     """
@@ -50,10 +50,10 @@ class Servers:
         addresses: Sequence[str],
         host: str,
         credentials: Credentials,
-        patience_s: float,
+        answer_timeout_s: float,
         spent: TimeSpent,
     ) -> None:
-        self._patience_s, self._spent = patience_s, spent
+        self._answer_timeout_s, self._spent = answer_timeout_s, spent
         self.shards = shards_of(model, len(addresses))
         with ExitStack() as undone:
             self._lines = [
@@ -157,14 +157,14 @@ class Servers:
 
     def remember(self, value: Any) -> None:
         """Let the first server keep something for a worker that takes the first one's place."""
-        ask(self._lines[:1], [("remember", {"value": value})], self._patience_s)
+        ask(self._lines[:1], [("remember", {"value": value})], self._answer_timeout_s)
 
     def give(self, variables: Sequence[Any]) -> None:
         """Give them this model's values of some weights, optimizer variables or moving averages."""
         wanted = {id(variable) for variable in variables}
         if any(id(variable) in wanted for variable in self._others):
             values = [np.array(value_of(variable)) for variable in self._others]
-            ask(self._lines[:1], [("set_others", {"values": values})], self._patience_s)
+            ask(self._lines[:1], [("set_others", {"values": values})], self._answer_timeout_s)
         numbers: list[list[int]] = []
         for line, columns in zip(self._lines, self._columns, strict=True):
             numbers.append([number for number, variable in enumerate(columns) if id(variable) in wanted])
@@ -176,7 +176,7 @@ class Servers:
         """Let this model take over what :func:`others_of` tells, where the first worker has set it since."""
         if self._version == self._newest:
             return False
-        (answer,) = ask(self._lines[:1], [("others", {})], self._patience_s)
+        (answer,) = ask(self._lines[:1], [("others", {})], self._answer_timeout_s)
         self._version = answer["version"]
         for variable, value in zip(self._others, answer["values"], strict=True):
             variable.assign(keras.ops.cast(value, variable.dtype))
@@ -209,7 +209,7 @@ class Servers:
         Wait up to ``wait_s`` seconds until others than ``known`` have ended.
         """
         with self._spent.on(OTHERS):
-            (answer,) = ask(self._lines[:1], [("ended", {"known": known, "wait_s": wait_s})], self._patience_s)
+            (answer,) = ask(self._lines[:1], [("ended", {"known": known, "wait_s": wait_s})], self._answer_timeout_s)
         return answer["ended"], answer["steps"]
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class Servers:
 
     def _ask_each(self, order: str, each: Sequence[dict[str, Any]], **arguments: Any) -> list[Any]:
         with self._spent.on(OTHERS):
-            return ask(self._lines, [(order, {**arguments, **one}) for one in each], self._patience_s)
+            return ask(self._lines, [(order, {**arguments, **one}) for one in each], self._answer_timeout_s)
 
     def _take(self, servers: Sequence[int], part: str) -> None:
         """Assign what has come: these servers' weights, slots, or statistics."""
@@ -238,4 +238,4 @@ class Servers:
 def servers_of(task: FitTask, model: Any, session: Session) -> Servers:
     """Lines to all parameter servers of a run."""
     credentials, spent = task.credentials(session), session._link.spent
-    return Servers(model, session.peers["ps"], session.host, credentials, task.patience_s, spent)
+    return Servers(model, session.peers["ps"], session.host, credentials, task.collective_timeout_s, spent)

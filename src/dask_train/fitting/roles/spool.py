@@ -185,7 +185,7 @@ class SpooledWeights:
         while self._line is not None or self._dial():
             assert self._line is not None
             try:
-                (answer,) = ask([self._line], [(order, arguments)], self._task.patience_s, "Worker 0")
+                (answer,) = ask([self._line], [(order, arguments)], self._task.collective_timeout_s, "Worker 0")
                 return answer
             except (EOFError, OSError):  # it has ended, which the run will tell; or only the connection has
                 self.close()
@@ -193,7 +193,7 @@ class SpooledWeights:
         return None
 
     def _dial(self) -> bool:
-        address, deadline = self._session.peers["worker"][0], time.monotonic() + self._task.patience_s
+        address, deadline = self._session.peers["worker"][0], time.monotonic() + self._task.collective_timeout_s
         while not self._session.should_stop():
             try:
                 self._line = Channel(connected(address, self._credentials, _DIAL_S), [], [])

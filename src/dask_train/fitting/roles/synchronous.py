@@ -121,7 +121,7 @@ class SynchronousWorker(Worker):
 
     def batches(self) -> Any:
         """See :meth:`Worker.batches`; they are dealt again where the number of workers changes."""
-        return self.loop.turns()
+        return self.loop.open_batches()
 
     def _hand_over(self) -> None:
         """Let nothing of the running epoch be one worker's alone but the first one's: others may leave, or join."""

@@ -17,9 +17,9 @@ from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.trainers.common.epochs import in_whole_calls
 
-# What part of a worker's patience the scorer has at the end for each step that it takes: a run in which no worker gets
-# on for two thirds of that is ended.
-_PATIENCE = 1 / 3
+# Part of the task's timeout within which the scorer has to take each step at the end: a run in which no worker makes
+# progress for two thirds of that timeout is ended.
+_SHARE_OF_TIMEOUT = 1 / 3
 
 
 class Validation:
@@ -70,10 +70,10 @@ class Validation:
 
     def _batches(self) -> Iterator[Any]:
         while True:
-            turn: Any = self._data.batches(batch_size=self._batch_size, shuffle=False)
-            for _, batch in zip(range(self.num_batches), turn, strict=False):
+            batches: Any = self._data.batches(batch_size=self._batch_size, shuffle=False)
+            for _, batch in zip(range(self.num_batches), batches, strict=False):
                 yield batch
-            turn.close()
+            batches.close()
 
 
 class ValidationBeside:
@@ -119,14 +119,14 @@ class ValidationBeside:
 
     def finish(self) -> None:
         """Wait for the last epoch's scores, unless the run is to stop; a notice tells where they do not come."""
-        session, patience_s = self._session, self._task.patience_s * _PATIENCE
+        session, timeout_s = self._session, self._task.collective_timeout_s * _SHARE_OF_TIMEOUT
         session._link.moved("waiting for the scorer")
         in_time = self._spool.wait_for_last(
-            patience_s, moved=lambda: session._link.moved("waiting for the scorer"), should_stop=session.should_stop
+            timeout_s, moved=lambda: session._link.moved("waiting for the scorer"), should_stop=session.should_stop
         )
         if not in_time and not session.should_stop():
             session.notice(
-                f"The scorer has not validated the last epoch: it took no step for {patience_s:g} s. Its scores are "
+                f"The scorer has not validated the last epoch: it took no step for {timeout_s:g} s. Its scores are "
                 "NaN in the history."
             )
 

@@ -159,9 +159,9 @@ class Worker(ABC):
             callbacks.on_train_end()
 
     def _begins_within_data(self) -> bool:
-        """Whether the next batch is not the first of a turn through the data, as when it continues another's."""
+        """Whether the next batch is not the first of a pass over the data, as when it continues another's."""
         epoch, batch = self.position.epoch, self.loop.first_of_call
-        is_within = batch > 0 or not self.epochs.begins_turn(epoch)
+        is_within = batch > 0 or not self.epochs.begins_pass(epoch)
         return epoch < self.task.epochs and is_within and not self.loop.stopped
 
     def batches(self) -> Any:

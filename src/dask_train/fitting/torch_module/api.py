@@ -15,10 +15,13 @@ from dask_train.cluster.clients import client_or_local
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result
+from dask_train.fitting.finite import warn_of_evaluation
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import of_run, of_trial
+from dask_train.fitting.spec import InPlace
+from dask_train.fitting.stop_checks import names_logged
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.prepared import PreparedModule
@@ -34,6 +37,7 @@ from dask_train.inputs.making import input_data
 from dask_train.report.parts_progress import RowsDisplay
 from dask_train.report.progress import progress_of
 from dask_train.trainers.common.outcome import Outcome
+from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
 
@@ -146,7 +150,9 @@ class Modules(ModelKind):
         prepared = PreparedModule.checked(model, settings, rows)
         self.check_together(model, settings, rows.workers)
         task = prepared.task(model, settings, rows, of_trial())
-        return TrialSpec(work=ModuleRole(task), model=lambda trained: _module_of(task, trained))
+        names = checks.scores_of(checks.named_metrics(settings.metrics))
+        scores = None if names is None else names_logged(names, validates=rows.validation is not None)
+        return TrialSpec(work=ModuleRole(task), model=lambda trained: _module_of(task, trained), scores=scores)
 
 
 def _module_of(task: ModuleTask, trained: dict[str, Any]) -> Any:
@@ -193,20 +199,25 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **arguments: Any) -> dict
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, metrics, data, "The data", trains=False)
     check_some_rows("The data", source := data.source("data"))
-    client = client_or_local(settings.client, settings.workers or 0)
-    workers = settings.workers or default_fit_workers(client, None)
-    header, arrays = checks.sent(ModuleTraining(module=module, loss=loss, metrics=metrics))
+    client, workers = settings.client, settings.workers
+    if workers != 0:
+        client = client_or_local(client, workers or 0)
+        workers = workers or default_fit_workers(client, None)
+    evaluated_parts = ModuleTraining(module=module, loss=loss, metrics=metrics)
+    header, arrays = checks.sent(evaluated_parts) if workers else (b"", [])
     run = RunSettings(client=client, gpus=None, name="evaluate", progress=progress_of(settings.verbose))
     task = ModuleTask(
         header={"training": header},
         arrays=arrays,
+        in_place=None if workers else InPlace(model=evaluated_parts),
         columns=data.columns,
         validation_columns=data.columns,
         validation_batch_size=settings.batch_size,
         random=checks.random_state(),
         **of_run(run),
     )
-    results: dict[str, float] = launch(
+    start: Any = launch if workers else run_in_process
+    results: dict[str, float] = start(
         EvaluationRole(task),
         {"worker": workers},
         RunInputs(data={"worker": source}),
@@ -235,7 +246,7 @@ def module_trained(
 
 
 def evaluated(result: Result) -> dict[str, float]:
-    """Loss and metrics by name.
+    """Return loss and metrics by name; warn where the loss is NaN.
 
     Raises
     ------
@@ -245,4 +256,5 @@ def evaluated(result: Result) -> dict[str, float]:
     metrics: dict[str, float] | None = result.results["worker"][0]
     if metrics is None:
         raise ValueError(f"The evaluation was ended before it was through: {result.stop_reason}.")
+    warn_of_evaluation(metrics)
     return metrics

@@ -28,7 +28,7 @@ def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, c
     tensors = [[name, str(one.dtype), list(one.shape)] for name, one in state.items() if isinstance(one, torch.Tensor)]
     configuration = {
         "module": {"class": type(training.module).__name__, "tensors": tensors},
-        "loss": _told(training.loss),
+        "loss": _describe_loss(training.loss),
         "optimizer": _told_of_optimizer(optimizer),
         "scheduler": None if scheduler is None else type(scheduler).__name__,
         SCHEDULE: None if scheduler is None else _told_of_scheduler(scheduler),
@@ -94,7 +94,7 @@ def _told_of_scheduler(scheduler: Any) -> dict[str, Any]:
     return {**{name: values for name, values in rates.items() if values}, **state}
 
 
-def _told(loss: Any) -> dict[str, Any]:
+def _describe_loss(loss: Any) -> dict[str, Any]:
     """Return a loss by its name and what it was made with."""
     description: dict[str, Any] = {"name": name_of(loss)}
     if isinstance(loss, partial):

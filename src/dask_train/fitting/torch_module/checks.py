@@ -160,7 +160,13 @@ def check_scheduler(scheduler: Any, interval: Any, optimizer: Any) -> Any:
     if scheduler is None:
         return None
     # It sets learning rates as soon as it is made, and the optimizer may be the user's.
-    instance = scheduler(copy.deepcopy(optimizer)) if callable(scheduler) else None
+    try:
+        instance = scheduler(copy.deepcopy(optimizer)) if callable(scheduler) else None
+    except TypeError as error:  # such as of a class that needs more than the optimizer
+        raise TypeError(
+            f"scheduler can't be called with the optimizer alone: {error}. Pass its other arguments with functools."
+            "partial(torch.optim.lr_scheduler.StepLR, step_size=5), for instance."
+        ) from error
     if not hasattr(instance, "step") or not hasattr(instance, "state_dict"):
         raise TypeError(
             f"scheduler is a {type(scheduler).__name__}; pass what makes a torch scheduler of an optimizer, such as "

@@ -1,4 +1,4 @@
-"""The outputs and targets of a whole global batch, on every worker, out of the shares of all."""
+"""Outputs and targets of a whole global batch, gathered from the shares of all workers on every worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Whole(NamedTuple):
     tensors
         ``(rows of all workers, *row_shape)`` each, without gradients.
     own
-        Where the rows of this worker are.
+        Slice of the rows of this worker.
     """
 
     tensors: list[torch.Tensor]
@@ -30,21 +30,21 @@ class Whole(NamedTuple):
 
 
 class GlobalBatch:
-    """Puts tensors of all workers one after the other, in the order of the workers.
+    """Concatenates tensors of all workers, in the order of their ranks.
 
-    A worker's share of a global batch is any part of its rows, so the rows come in another order than in one process.
+    A worker's share of a global batch is any subset of its rows, so the rows come in another order than in one process.
     """
 
     def __init__(self, replicas: ProcessGroup | None) -> None:
         self._replicas = replicas
 
     def of(self, tensors: Sequence[torch.Tensor], rows: int) -> Whole:
-        """Return the tensors of all workers, of which this one has that many rows; all at once.
+        """Return the tensors of all workers in one gather, given this worker's and their number of rows.
 
         Raises
         ------
         ValueError
-            The workers have tensors of other kinds, or shapes of rows.
+            Workers have tensors of different dtypes or row shapes.
         """
         if self._replicas is None:
             return Whole([tensor.detach() for tensor in tensors], slice(0, rows))
@@ -59,7 +59,7 @@ class GlobalBatch:
         return Whole(global_tensors, slice(first, first + rows))
 
     def sums(self, tensors: Sequence[torch.Tensor], rows: int, own: Sequence[float]) -> tuple[int, list[float]]:
-        """Return the rows of all workers, and sums over all workers of what each has.
+        """Return the number of rows of all workers, and the sums of ``own`` over all workers.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class GlobalBatch:
     def sums_of_shares(
         self, tensors: Sequence[Sequence[torch.Tensor]], rows: Sequence[int], own: Sequence[Sequence[float]]
     ) -> tuple[int, list[float]]:
-        """Return as :meth:`sums` does, where a worker has several shares, each with tensors and numbers of its own."""
+        """Return as :meth:`sums` does, for a worker with several shares: tensors, rows and numbers per share."""
         everyones, numbers = self._met(tensors, rows, own)
         return int(everyones.sum()), numbers.sum(0).tolist()
 
@@ -81,7 +81,10 @@ class GlobalBatch:
         rows: Sequence[int],
         own: Sequence[Sequence[float]] | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of each share, and its own two numbers."""
+        """Check that all shares agree in dtype and row shape; return row counts ``(n,)`` and numbers ``(n, 2)``.
+
+        ``n`` is the number of shares of all workers. The numbers are zeros where ``own`` is None.
+        """
         assert self._replicas is not None
         kinds = list(map(_kinds_of, tensors))
         digests = [zlib.crc32(repr((each, own is None)).encode()) for each in kinds]
@@ -97,15 +100,15 @@ class GlobalBatch:
 
 
 class SharesBatch(GlobalBatch):
-    """As :class:`GlobalBatch`, of workers with several shares: to the same bits for any number of workers."""
+    """A :class:`GlobalBatch` of workers with several shares, with the same bits for any number of workers."""
 
     def joined(self, structures: Sequence[Structure]) -> Structure:
-        """Return the outputs of several shares as those of one, without gradients.
+        """Concatenate the outputs of several shares, without gradients.
 
         Raises
         ------
         ValueError
-            They are of several kinds, or shapes of rows.
+            The shares differ in dtype or row shape.
         """
         first, *others = ([one.detach() for one in each.tensors] for each in structures)
         for other in others:
@@ -119,30 +122,30 @@ class SharesBatch(GlobalBatch):
         )
 
     def of(self, tensors: Sequence[torch.Tensor], rows: int) -> Whole:
-        """Return as :class:`GlobalBatch` does, in new memory of torch: products may depend on where numbers lie."""
+        """Return as :class:`GlobalBatch` does, in memory of torch: its alignment may change the bits of products."""
         whole = super().of(tensors, rows)
         return Whole([tensor.clone() for tensor in whole.tensors], whole.own)
 
 
 class Structure:
-    """How the outputs of a module are put together: tensors with a row for each row that goes in.
+    """The outputs of a module as a flat list of tensors, and the structure to put them together again.
 
     Parameters
     ----------
     outputs
-        A tensor, or tuples, lists, dicts and their like of tensors.
+        A tensor, or a pytree (tuples, lists, dicts) of tensors.
     rows
-        Of which they are; None if that is not looked at.
+        Number of rows of the inputs, which each tensor must have. None: neither rows nor types are checked.
 
     Attributes
     ----------
     tensors
-        In their order.
+        The tensors, in the order of the pytree.
 
     Raises
     ------
     ValueError
-        There is something else in them, or a tensor that has no row for each row.
+        The outputs have other leaves than tensors and None, or a tensor without one row per row of the inputs.
     """
 
     def __init__(self, outputs: Any, rows: int | None) -> None:
@@ -164,7 +167,7 @@ class Structure:
                 )
 
     def filled(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """Return outputs that are put together in the same way, of other tensors."""
+        """Return outputs with the same structure, made of other tensors."""
         left = iter(tensors)
         flat = [
             self._others[place] if place in self._others else next(left)

@@ -63,7 +63,7 @@ class LocalSteps:
     def _note(self, done: Done) -> None:
         self._taken.append(done if self._tells_outputs else done._replace(outputs=None, y=None))
 
-    def told(self) -> Iterator[Done]:
+    def take_results(self) -> Iterator[Done]:
         """Give what the steps of all workers have come to since the last time: means of losses, weighed by rows.
 
         Where outputs are asked for, of each step with those of all workers, of different weights; else of all steps.

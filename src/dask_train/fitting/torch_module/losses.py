@@ -52,7 +52,7 @@ class BatchLoss:
         if self._by_row is None:
             value = self._loss(outputs) if y is None else self._loss(outputs, y)
             if not isinstance(value, torch.Tensor) or value.numel() != 1:
-                raise ValueError(f"The loss gave {_told(value)} of a batch; it has to be one number. {_REDUCE}")
+                raise ValueError(f"The loss gave {_describe(value)} of a batch; it has to be one number. {_REDUCE}")
             return value.reshape(())
         return self._weighted(self._by_row(outputs, y), y, weight)
 
@@ -75,7 +75,7 @@ def rows_of(values: Any, weight: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(values, torch.Tensor) or not values.ndim or len(values) != len(weight):
         raise ValueError(
-            f"The loss gave {_told(values)} with reduction='none' of {len(weight)} rows, so sample_weight, one "
+            f"The loss gave {_describe(values)} with reduction='none' of {len(weight)} rows, so sample_weight, one "
             "number a row, can't weigh it. Weigh in a loss of your own, with the weights among the targets."
         )
     if weight.shape != (len(weight),):
@@ -154,7 +154,7 @@ def name_of(loss: Any) -> str:
     return str(getattr(loss, "__name__", type(loss).__name__))
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return f"a {type(value).__name__}"

@@ -51,14 +51,14 @@ class RandomStreams(NamedTuple):
             of_torch = torch.from_numpy(np.array(state))
         return cls(of_torch, np.random.MT19937(seeds[1]), random.Random(seeds[2]).getstate())  # noqa: S311
 
-    def told(self) -> list[Any]:
-        """Return them as values that can be stored; :meth:`of_told` takes them."""
+    def to_plain(self) -> list[Any]:
+        """Return them as values that can be stored; :meth:`from_plain` takes them."""
         key, pos = (self.of_numpy.state["state"][name] for name in ("key", "pos"))
         version, numbers, gauss = self.of_python
         return [self.of_torch.numpy().copy(), [key, pos], [version, np.array(numbers, np.uint32), gauss]]
 
     @classmethod
-    def of_told(cls, values: list[Any]) -> Self:
+    def from_plain(cls, values: list[Any]) -> Self:
         """Return what :meth:`told` has told of."""
         of_torch, (key, pos), (version, numbers, gauss) = values
         of_numpy = np.random.MT19937(0)

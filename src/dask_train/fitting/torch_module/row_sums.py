@@ -1,4 +1,4 @@
-"""Losses of torch's own that are means or sums over elements of rows: two numbers describe a share of a batch."""
+"""Losses of torch's own that are means or sums over rows: each share adds a sum and a weight to a batch's loss."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from dask_train.fitting.torch_module.losses import SUM, by_row_of, counted, keyw
 
 BATCH_MEAN = "batchmean"
 
-# Of classes, which are numbers or, of as many as outputs, their chances: the mean is over what elements weigh.
+# Targets are class indices, or probabilities shaped like the outputs; "mean" divides by the sum of the class weights
+# for indices, by the number of values for probabilities.
 _OF_CLASSES: dict[Any, Callable[..., Any]] = {
     nn.CrossEntropyLoss: functional.cross_entropy,
     nn.NLLLoss: functional.nll_loss,
 }
-# Of elements, each with its target: the mean is over all of them.
+# Each element of the outputs has a target; "mean" divides by the number of elements.
 _OF_ELEMENTS: dict[Any, Callable[..., Any]] = {
     nn.BCELoss: functional.binary_cross_entropy,
     nn.BCEWithLogitsLoss: functional.binary_cross_entropy_with_logits,
@@ -33,7 +34,7 @@ _OF_ELEMENTS: dict[Any, Callable[..., Any]] = {
     nn.SoftMarginLoss: functional.soft_margin_loss,
 }
 _FUNCTIONS = {**_OF_CLASSES, **_OF_ELEMENTS}
-# With which else they are known to be that; others, such as ``size_average``, mean something else in some of them.
+# Keywords with which these losses stay means or sums over rows. Others, such as ``size_average``, change that.
 _WORDS = {
     *("beta", "delta", "eps", "full", "ignore_index", "label_smoothing", "log_input", "log_target", "margin"),
     *("pos_weight", "reduction", "weight"),
@@ -42,14 +43,14 @@ _WEIGHED = ("weight", "pos_weight")
 
 
 class Parts(NamedTuple):
-    """What a share adds to the loss of a batch.
+    """A share's part of the loss of a batch.
 
     Attributes
     ----------
     values
-        Numbers whose sum over all shares, divided by their weight in all, is the loss.
+        Loss values. Their sum over all shares, divided by the sum of weights, is the loss.
     weight
-        What those of this share weigh; 0 if nothing is divided.
+        Weight of this share's values; 0 for a loss that is a sum.
     """
 
     values: torch.Tensor
@@ -57,12 +58,12 @@ class Parts(NamedTuple):
 
 
 class RowSums:
-    """A loss that is a sum over elements of rows, or their mean.
+    """A loss that is a sum or a mean over rows.
 
     Parameters
     ----------
     loss
-        Of torch's own.
+        A loss of torch's own: a module, a function, or a partial of one.
     """
 
     def __init__(self, loss: Any) -> None:
@@ -72,30 +73,31 @@ class RowSums:
 
     @classmethod
     def of(cls, loss: Any, *, weighted: bool) -> RowSums | None:
-        """Return a loss as sums over rows; None if it is not known to be that, with ``weighted`` rows or at all."""
+        """Return a loss as sums over rows; None if it is not known to be one, or not with ``weighted`` rows."""
         function, words = _function_of(loss), _words_of(loss)
         if function not in _FUNCTIONS.values() or not words.keys() <= _WORDS:
             return None
         reductions = ("mean", "sum") if function is not functional.kl_div else ("mean", "sum", BATCH_MEAN)
         if words["reduction"] not in reductions or (weighted and words["reduction"] == BATCH_MEAN):
             return None
-        if function not in _OF_WEIGHTS and words.get("weight") is not None:  # a mean over what they weigh
+        if function not in _OF_WEIGHTS and words.get("weight") is not None:  # divided by these weights
             return None
         return cls(loss)
 
     def takes(self, outputs: Any, y: Any) -> bool:
-        """Return whether it looks at each row by itself, of outputs and targets of such shapes, whatever their rows."""
+        """Return whether the loss is one over single rows for outputs and targets of these row shapes."""
         if not (isinstance(outputs, torch.Tensor) and isinstance(y, torch.Tensor)) or not (outputs.ndim and y.ndim):
             return False
         if self._of_classes:
             return outputs.ndim > 1
         weights = [self._words.get(name) for name in _WEIGHED]
-        # Those of as many dimensions may be of the rows of a batch; what is not of one shape may be compared in pairs.
+        # A weight with as many dimensions as the outputs may hold a value per row of a batch; unequal shapes may
+        # broadcast across rows.
         per_row = any(one is not None and one.ndim >= outputs.ndim for one in weights)
         return outputs.shape[1:] == y.shape[1:] and not per_row
 
     def parts(self, outputs: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | None) -> Parts:
-        """Return what rows add to the loss of a batch."""
+        """Return the part of these rows in the loss of a batch."""
         if not len(y):
             return Parts(outputs.sum(), 0.0)
         values = self._by_row(outputs, y)
@@ -114,17 +116,17 @@ class RowSums:
         return float(values.numel())
 
     def _of_counted(self, y: torch.Tensor) -> float:
-        """Return what class numbers weigh, but those that are left out."""
+        """Return the sum of the class weights of targets, without those of ``ignore_index``."""
         classes, weights = y[y != self._words["ignore_index"]], self._words.get("weight")
         return float(classes.numel() if weights is None else weights[classes].double().sum())
 
     @property
     def divides(self) -> bool:
-        """Whether the sum is divided by the weight of its parts."""
+        """Whether the sum of the values is divided by the sum of the weights."""
         return self._reduction != SUM
 
 
-# Whose own weights leave the mean that over elements, or, of classes, over what these weigh.
+# Losses whose ``weight`` is allowed: it does not change what "mean" divides by, or is the class weight.
 _OF_WEIGHTS = (
     *_OF_CLASSES.values(),
     functional.binary_cross_entropy,
@@ -133,7 +135,7 @@ _OF_WEIGHTS = (
 
 
 def _function_of(loss: Any) -> Any:
-    """Return torch's function that a loss is: itself, with some arguments, or as a module that is unchanged."""
+    """Return torch's function behind a loss: a function, a partial with keywords only, or an unchanged module."""
     if isinstance(loss, partial):
         return loss.func if not loss.args else None
     if isinstance(loss, nn.Module):
@@ -144,7 +146,7 @@ def _function_of(loss: Any) -> Any:
 
 
 def _words_of(loss: Any) -> dict[str, Any]:
-    """Return what a loss was made with; of a function all of its settings that are not None."""
+    """Return the keywords of a loss: attributes of a module, or a function's arguments that are not None."""
     if isinstance(loss, nn.Module):
         return {name: getattr(loss, name) for name in sorted(_WORDS) if hasattr(loss, name)}
     return {name: value for name, value in keywords_of(loss).items() if value is not None}

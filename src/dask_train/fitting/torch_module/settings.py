@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dask_train.arguments import CheckedSettings, checked_by, fraction, one_of, positive_int
+from dask_train.arguments import CheckedSettings, checked_by, fraction, one_of, positive_int, whole_number
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.settings import GradientSettings
 from dask_train.fitting.torch_module.task import OuterOptimizer
@@ -116,7 +116,7 @@ class ModuleEvaluation(CheckedSettings):
     batch_size
         Rows of a batch, over all workers.
     workers
-        Number of workers that share the rows. Default: as many as of ``fit``.
+        Number of workers that share the rows; 0 for this process. Default: as many as of ``fit``.
     sample_weight, features, label, schema, verbose, client
         As in :func:`dask_train.evaluate`.
     """
@@ -128,6 +128,6 @@ class ModuleEvaluation(CheckedSettings):
     features: str | Sequence[str] | Mapping[str, Any] | None = None
     label: str | Sequence[str] | Mapping[str, Any] | None = None
     verbose: str | int | bool = checked_by(progress_of, "auto")
-    workers: int | None = positive_int(None)
+    workers: int | None = whole_number(None, least=0)
     schema: FrameSchema | str | os.PathLike[str] | None = None
     client: Client | None = None

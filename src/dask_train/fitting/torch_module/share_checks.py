@@ -124,20 +124,20 @@ def check_keeps_nothing(module: torch.nn.Module, call: Callable[[], Any]) -> Non
 def _attributes(module: torch.nn.Module) -> dict[str, Any]:
     """Return numbers, text and tensors in attributes of all parts of a module, by name."""
     return {
-        f"{path}.{name}".lstrip("."): _told(value)
+        f"{path}.{name}".lstrip("."): _fingerprint(value)
         for path, part in module.named_modules()
         for name, value in vars(part).items()
         if name not in _OF_ALL
     }
 
 
-def _told(value: Any) -> Any:
+def _fingerprint(value: Any) -> Any:
     """Return what can be compared later on of a value, which may be changed meanwhile."""
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         data = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
         return tuple(value.shape), zlib.crc32(data.reshape(-1).view(torch.uint8).numpy().tobytes())
     if isinstance(value, Mapping):
-        return [(repr(key), _told(each)) for key, each in value.items()]
+        return [(repr(key), _fingerprint(each)) for key, each in value.items()]
     if isinstance(value, list | tuple | set | frozenset) or type(value).__name__ == "deque":
-        return [_told(each) for each in value]
+        return [_fingerprint(each) for each in value]
     return repr(value) if type(value) in _PLAIN else type(value).__name__

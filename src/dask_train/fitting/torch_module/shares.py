@@ -1,4 +1,4 @@
-"""What each share of a batch has for itself, where a worker has several: random numbers, and a module's buffers."""
+"""State per share of a batch, where a worker has several shares: random streams, and the module's buffers."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from dask_train.trainers.common.agreement import GroupAgreement
 from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.rank_state import RankState
 
-# Streams of random numbers besides those of shares, by negative numbers: the one of what all workers do alike (losses
-# of all rows, optimizers), and the one of what the first worker alone does (metrics).
+# Numbers of further random streams, negative as shares count from 0: for computations that all workers repeat (losses
+# of all rows, optimizers), and for computations of the first worker alone (metrics).
 ALL, FIRST = -1, -2
 
 
 class ModuleShares:
-    """The shares of this worker, of which the module sees one at a time.
+    """The shares of this worker, which go through the module one at a time.
 
-    Each share has random numbers and buffers of its own, as a worker has that computes it alone. A module's tensors are
-    put in place, not copied: what a backward pass needs of them stays as it was.
+    Each share has random streams and buffers of its own, as if a worker computed it alone. The module is given another
+    share's buffers by reference, not by copying: tensors that a backward pass has saved stay as they were.
 
     Parameters
     ----------
     module
-        Of this worker. Its own tensors are those of the first share.
+        This worker's module. Its buffers become those of the worker's first share.
     replicas
-        All workers.
+        Process group of all workers.
     num_shares
-        Of all workers together.
+        Number of shares of all workers together.
     random
-        The state of torch's random numbers in the client, with which the first share begins.
+        State of torch's random generator in the client: the first share's stream begins there, and others are seeded
+        from it.
     """
 
     def __init__(self, module: torch.nn.Module, replicas: ProcessGroup, num_shares: int, random: np.ndarray) -> None:
@@ -60,7 +61,7 @@ class ModuleShares:
 
     @contextmanager
     def passing(self, share: int) -> Iterator[None]:
-        """While it lasts, the module has the buffers of a share. Random numbers are its own until others are drawn."""
+        """Let the module have a share's buffers inside the context, and its random stream until another is chosen."""
         self._place(share)
         self.draw(share)
         try:
@@ -70,9 +71,11 @@ class ModuleShares:
             self._place(self.mine.start)
 
     def draw(self, stream: int) -> None:
-        """Let random numbers be those of a stream from now on: of a share, or of :data:`ALL` or :data:`FIRST`."""
+        """Draw random numbers of a stream from now on: a share's, :data:`ALL` or :data:`FIRST`."""
         self._streams[self._drawing] = RandomStreams.taken()
-        self._streams[stream].set()  # also if they are: what NumPy holds back does not depend on the number of workers
+        # Also if the stream is current: that resets NumPy's cached normal draw, which would depend on the number of
+        # workers.
+        self._streams[stream].set()
         self._drawing = stream
 
     def _place(self, share: int) -> None:
@@ -82,7 +85,7 @@ class ModuleShares:
                 each.owner._buffers[each.name] = tensor
 
     def _copies(self) -> list[torch.Tensor]:
-        """Return copies of the buffers in place; of a tensor that two parts have, one."""
+        """Return copies of the module's buffers; one copy of a tensor that is registered twice."""
         known: dict[int, torch.Tensor] = {}
         tensors = [each.tensor for each in self._buffers]
         return [known.setdefault(id(one), one.detach().clone()) for one in tensors]
@@ -90,12 +93,12 @@ class ModuleShares:
     # What is kept, and moves
 
     def keep(self, state: RankState, loop: TrainingLoop) -> None:
-        """Let all of it be mirrored, saved and restored, and move with the shares where the number of workers changes.
+        """Register the shares' state to be mirrored, saved, restored, and moved when the number of workers changes.
 
         Parameters
         ----------
         state, loop
-            Of this worker. What the state has so far is restored before the shares.
+            State and loop of this worker. Parts that the state has already are restored before the shares.
         """
         agreement = GroupAgreement(self._replicas)
 
@@ -124,11 +127,11 @@ class ModuleShares:
                 self.set_own(value)
 
     def own(self) -> dict[str, Any]:
-        """Return what the shares of this worker have."""
+        """Return the state of this worker's shares."""
         self._streams[self._drawing] = RandomStreams.taken()
-        streams = {str(stream): self._streams[stream].told() for stream in (*self.mine, ALL)}
+        streams = {str(stream): self._streams[stream].to_plain() for stream in (*self.mine, ALL)}
         if self._replicas.rank == 0:
-            streams[str(FIRST)] = self._streams[FIRST].told()
+            streams[str(FIRST)] = self._streams[FIRST].to_plain()
         return {
             "first": self.mine.start,
             "streams": streams,
@@ -136,8 +139,8 @@ class ModuleShares:
         }
 
     def set_own(self, own: dict[str, Any]) -> None:
-        """Take over what :meth:`own` has returned, as far as it is of shares of this worker."""
-        self._streams |= {int(stream): RandomStreams.of_told(state) for stream, state in own["streams"].items()}
+        """Restore a value of :meth:`own`, for those of its shares that this worker has."""
+        self._streams |= {int(stream): RandomStreams.from_plain(state) for stream, state in own["streams"].items()}
         self._streams[self._drawing].set()
         for share, arrays in enumerate(own["buffers"], own["first"]):
             if share in self.mine:
@@ -146,7 +149,7 @@ class ModuleShares:
                 set_all(self._tensors[share], arrays)
 
     def regrouped(self, everyones: list[dict[str, Any]], rank: int) -> dict[str, Any]:  # noqa: ARG002 - this one's
-        """Return what this worker takes over of the values of other workers."""
+        """Return the values of all workers' shares as one value for :meth:`set_own`."""
         buffers = [arrays for own in everyones for arrays in own["buffers"]]
         streams = {stream: state for own in everyones for stream, state in own["streams"].items()}
         return {"first": 0, "streams": streams, "buffers": buffers}
@@ -154,7 +157,7 @@ class ModuleShares:
     # What is alike
 
     def average(self) -> None:
-        """Let moving averages of all shares become their means."""
+        """Set moving averages of normalisations to their means over all shares."""
         for number, is_of_norm in enumerate(self._is_of_norm):
             ours = [self._tensors[share][number] for share in self.mine]
             if is_of_norm and ours[0].is_floating_point():
@@ -165,19 +168,19 @@ class ModuleShares:
                         one.copy_(mean)
 
     def check_alike(self, advice: Sequence[str]) -> None:
-        """Check that shares have the same of all buffers but those of torch's normalisations.
+        """Check that shares have equal buffers, except those of torch's normalisations.
 
         Parameters
         ----------
         advice
-            The likely cause, and what to change.
+            Likely cause, and what to change.
 
         Raises
         ------
         DivergedError
-            They have not.
+            A buffer differs between shares.
         ValueError
-            The module has others than when training began.
+            The module has other buffers than when training began.
         """
         known = {each.path for each in self._buffers}
         if others_now := sorted({each.path for each in _buffers_of(self._module)} ^ known):
@@ -210,10 +213,10 @@ def _buffers_of(module: torch.nn.Module) -> list[Named]:
 
 @contextmanager
 def computing_alike(replicas: ProcessGroup) -> Iterator[None]:
-    """While it lasts, this process computes as any worker of shares does: in one thread; afterwards as before.
+    """Compute in one thread inside the context, as every worker of shares does.
 
-    The bits of products and sums depend on the number of threads that share them. Random numbers are those of before
-    afterwards, as a module may have drawn from those of NumPy and Python.
+    The bits of products and sums depend on the number of threads. On exit, the number of threads and the states of the
+    random generators of torch, NumPy and Python are restored.
 
     Raises
     ------

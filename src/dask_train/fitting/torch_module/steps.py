@@ -1,4 +1,4 @@
-"""Steps of a module over global batches, of which each worker has a share."""
+"""Training and evaluation steps of a module over global batches, which the workers share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dask_train.frameworks.torch.modules import called, device_of, taken
 
 
 class ModuleBatch(NamedTuple):
-    """One share, as the module and the loss take it."""
+    """A worker's share of a batch, as the module and the loss take it."""
 
     x: Any
     y: Any
@@ -33,17 +33,17 @@ class ModuleBatch(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a step has come to, over all rows of the global batch.
+    """Results of a step, over all rows of the global batch.
 
     Attributes
     ----------
     loss
-        A number.
+        Loss of the global batch.
     outputs, y
-        Of all rows; where there is one worker, in the order of the collection. None if they are not asked for, and
-        they were not needed.
+        Outputs and targets of all rows; with one worker, in the order of the collection. None unless metrics or the
+        loss needed them on all workers.
     rows
-        How many they are.
+        Number of rows.
     """
 
     loss: float
@@ -53,34 +53,39 @@ class Done(NamedTuple):
 
 
 class ModuleSteps:
-    """The steps that all workers take together.
+    """Steps that all workers take together.
 
     Parameters
     ----------
     module
-        Of this worker.
+        This worker's module.
     loss
-        The user's.
+        The user's loss.
     replicas
-        All workers; None for a single process.
+        Process group of all workers; None for a single process.
     tells_outputs
-        Whether outputs and targets of all rows are asked for, as by metrics.
+        Whether steps return outputs and targets of all rows, as metrics may need. Default: true.
     rounds
         Whether gradients travel between hosts as bfloat16. Default: false.
     trains
-        Whether steps of training are taken, with memory for their sums. Default: true.
+        Whether there are training steps, with memory for the sums of gradients. Default: true.
 
     Notes
     -----
-    A step of several workers has four parts. Each worker runs the module on its share. The outputs and targets of all
-    shares, without the module's inputs and what lies between, go to all workers. Each computes the loss of the whole
-    global batch, and its derivative by its own outputs, with which it goes back through the module. These gradients are
-    summed. So the gradient is that of one process whatever the loss does with a batch: means, sums, class weights, rows
-    that it leaves out or compares with each other. What the loss makes of parameters without the module's outputs, such
-    as a penalty, is the same on all workers and counts once.
+    A step of several workers has four parts:
 
-    Of losses of torch's own that are means or sums over rows (:class:`RowSums`) each worker computes its part by
-    itself, and nothing but the sums of what the parts come to, and weigh, goes to all.
+    1. Each worker runs the module on its share.
+    2. All workers gather the outputs and targets of all shares, but neither inputs nor activations.
+    3. Each worker computes the loss of the global batch, derives it by the outputs of its own share, and runs the
+       backward pass of its module with these derivatives.
+    4. The gradients are all-reduced.
+
+    So the gradient is that of one process whatever the loss does with a batch: means, sums, class weights, rows that
+    it leaves out or compares with each other. Terms of the loss that depend on parameters directly, such as a penalty,
+    are the same on all workers and count once.
+
+    Losses of torch's own that are means or sums over rows (:class:`RowSums`) need no gather: each worker computes the
+    part of its rows, and only the sums of these parts and of their weights are exchanged.
     """
 
     def __init__(
@@ -107,9 +112,9 @@ class ModuleSteps:
         self._made_of: dict[bool, Structure] = {}
 
     def packed(self, columns: Columns, batch: Sequence[torch.Tensor]) -> ModuleBatch:
-        """Return a share as the module takes it: floats in its dtype, and class numbers in int64.
+        """Return a share as the module takes it: floats in the module's dtype, and class indices in int64.
 
-        Weights have float32 at least: 16 bits can't count the rows of a batch.
+        Sample weights have at least float32: 16 bits can't count the rows of a batch.
         """
         rows = len(batch[0])
         x, y, weight = columns.pack([self._checked(array) for array in batch])
@@ -132,12 +137,12 @@ class ModuleSteps:
         batch
             This worker's share.
         some_row
-            Gives a row of the data, to a worker that has none.
+            Return a row of the data; called by a worker whose share is empty.
         step
-            Applies the gradients.
+            Apply the gradients.
         known
-            Called with what the step has come to: of several workers before gradients are summed, which is the last
-            thing that they do together in it. Default: none.
+            Called with loss and outputs; with several workers before the gradient all-reduce, the last collective of
+            a step. Default: no callback.
         """
         for parameter in self._trained:
             parameter.grad = None
@@ -179,7 +184,7 @@ class ModuleSteps:
 
     @torch.no_grad()
     def evaluate(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Done:
-        """Take a step that trains nothing."""
+        """Compute loss and outputs, without training."""
         if self._is_alone:
             outputs = called(self._module, batch.x)
             loss = self._loss_of(batch)(outputs, batch.y, batch.weight)
@@ -190,13 +195,13 @@ class ModuleSteps:
         return self._together(structure, batch)[1]
 
     def of_no_rows(self, some_row: Callable[[], ModuleBatch]) -> Any:
-        """Return what the module makes of no rows, as a row that is there twice shows; it is left as it was."""
+        """Return the module's outputs for zero rows: those of one row taken twice, cut. The module stays as it was."""
         with torch.no_grad(), left_as_it_was(self._module):
             structure = Structure(called(self._module, self._repeated(some_row().x, 2)), 2)
         return structure.filled([tensor[:0] for tensor in structure.tensors])
 
     def tried(self, batch: ModuleBatch, *, derives: bool) -> Any:
-        """Return the outputs for a batch, after a trial of its loss and, if asked, of the gradients."""
+        """Return the outputs for a batch, after computing its loss and, with ``derives``, gradients as a trial."""
         with torch.no_grad():
             outputs = called(self._module, batch.x)
         structure = Structure(outputs, None)
@@ -208,11 +213,11 @@ class ModuleSteps:
         return outputs
 
     def in_first_worker(self) -> AbstractContextManager[None]:
-        """While it lasts, what is computed is computed in the first worker alone, such as metrics."""
+        """Return a context manager for computations in the first worker alone, such as metrics."""
         return nullcontext()
 
     def _by_rows(self, structure: Structure, batch: ModuleBatch) -> RowSums | None:
-        """Return the loss where its parts of shares are enough to go by; the same on all workers."""
+        """Return the loss as sums over rows, if no outputs need to be gathered; the same choice on all workers."""
         weighted = batch.weight is not None
         if weighted not in self._sums_of_rows:
             self._sums_of_rows[weighted] = RowSums.of(self._loss, weighted=weighted)
@@ -222,7 +227,7 @@ class ModuleSteps:
         return row_sums
 
     def _added(self, by_rows: RowSums, structure: Structure, batch: ModuleBatch) -> tuple[torch.Tensor, Done]:
-        """Return this worker's part of the loss of all rows; and what there is to tell."""
+        """Return this worker's part of the loss, to derive; and the results of the step. No outputs are gathered."""
         (outputs,) = structure.tensors
         values, weight = by_rows.parts(outputs, batch.y, batch.weight)
         own = float(values.detach().double().sum()), weight
@@ -237,9 +242,10 @@ class ModuleSteps:
     def _together(
         self, structure: Structure, batch: ModuleBatch
     ) -> tuple[torch.Tensor, Done, dict[int, torch.Tensor], slice]:
-        """Return the loss of all rows, what there is to tell, the outputs it was made of, and this worker's rows.
+        """Return the loss of the gathered rows, the results of the step, gathered outputs, and this worker's rows.
 
-        Of the outputs, those that the loss may be derived by, by their place.
+        The outputs are a dict by position, with those that a loss may be derived by; empty without gradients. The
+        rows are a slice of the gathered rows.
         """
         others = [one for one in leaves((batch.y, batch.weight)) if isinstance(one, torch.Tensor)]
         whole = self._whole.of([*structure.tensors, *others], batch.rows)
@@ -255,7 +261,7 @@ class ModuleSteps:
         return loss, Done(loss.item(), detached, y, rows), inputs, whole.own
 
     def _made(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], *, training: bool) -> Structure:
-        """Return what the module makes of a share, which may have no rows."""
+        """Run the module on a share, which may have no rows."""
         if training not in self._made_of:
             self._made_of[training] = self._looked_at(batch, some_row)
         if batch.rows:
@@ -266,17 +272,17 @@ class ModuleSteps:
         return Structure(known.filled([tensor[:0] for tensor in known.tensors]), 0)
 
     def _looked_at(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
-        """Try the module, before its first step of training or evaluation, as that copies all weights."""
+        """Probe the module once before the first step of training, and of evaluation; each probe copies all weights."""
         with torch.no_grad(), left_as_it_was(self._module):
             if not self._made_of and batch.rows > 1:
                 check_rows_apart(self._module, batch)
             return self._tried(batch, some_row)
 
     def _run_along(self, some_row: Callable[[], ModuleBatch]) -> None:
-        """Call the module on a row that counts for nothing, as others call it on theirs.
+        """Call the module on some row without using the outputs, as the other workers call it on their shares.
 
-        What it changes with each call, such as the vectors of spectral normalisation or a count of calls, stays in step
-        with theirs.
+        State that changes with each call, such as the vectors of spectral normalisation or a count of calls, stays
+        equal to theirs.
         """
         with torch.no_grad(), random_numbers_kept(self._module), values_kept(norms(self._module)):
             called(self._module, self._repeated(some_row().x, 2))
@@ -286,9 +292,9 @@ class ModuleSteps:
         return refilled_with(x, lambda one: one[places])
 
     def _tried(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
-        """Return what the module makes of a row that is there twice, and three times.
+        """Return the module's outputs for one row taken twice, after checking those of the row taken three times.
 
-        This distinguishes what has as many rows by chance from what has a row for each row.
+        Two calls tell outputs with one row per row of the inputs from outputs whose length is equal by chance.
         """
         x = (batch if batch.rows else some_row()).x
         twice, _ = [Structure(called(self._module, self._repeated(x, times)), times) for times in (2, 3)]
@@ -310,7 +316,7 @@ class ModuleSteps:
 
 
 def is_derived(tensor: torch.Tensor) -> bool:
-    """Return whether a loss may be derived by a tensor."""
+    """Return whether a tensor's dtype can require gradients."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
@@ -319,27 +325,27 @@ def _reals(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check_derived(loss: torch.Tensor) -> None:
-    """Check that a loss can be derived.
+    """Check that a loss requires gradients.
 
     Raises
     ------
     ValueError
-        It can't.
+        It does not.
     """
     if not loss.requires_grad:
         raise ValueError("The loss does not depend on the module's outputs, or nothing of the module can be trained.")
 
 
 def check_rows_apart(module: torch.nn.Module, batch: ModuleBatch) -> None:
-    """Check that what a module makes of a row does not depend on the other rows of a batch, training's own ways apart.
+    """Check that a module's outputs of a row do not depend on the other rows of the batch.
 
-    It is tried in evaluation mode, where BatchNorm does not. Of one that draws random numbers there nothing is known.
-    The caller leaves the module as it was.
+    The module is run in evaluation mode, where BatchNorm does not mix rows. Nothing is checked of a module that draws
+    random numbers there. The caller restores the module's state.
 
     Raises
     ------
     ValueError
-        It does: then it makes something else of shares than of whole batches.
+        They do, so outputs of shares would differ from those of whole batches.
     """
     half = batch.rows // 2
 
@@ -378,13 +384,13 @@ def _detached(outputs: Any) -> Any:
 
 
 def refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """Return a structure of tuples, lists and dicts with these tensors; None stays."""
+    """Return a structure of tuples, lists and dicts with its leaves replaced by these tensors; None stays."""
     left = iter(tensors)
     return refilled_with(structure, lambda _: next(left))
 
 
 def refilled_with(structure: Any, value_of: Callable[[Any], Any]) -> Any:
-    """Return a structure of tuples, lists and dicts with other values; None stays."""
+    """Return a structure of tuples, lists and dicts with ``value_of(leaf)`` for each leaf; None stays."""
     if structure is None:
         return None
     if isinstance(structure, dict):

@@ -1,4 +1,4 @@
-"""What every worker of ``fit`` of a module does: the loop that one would write by hand, on its share of each batch."""
+"""The training loop of every worker of ``fit`` of a module, over its share of each batch."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ NOT_COMPILED = (
     "The module was compiled with torch.compile, and is trained without its compiled code, which does not travel. The "
     "weights are the same but for rounding, and your compiled module has them afterwards."
 )
-# The notice where workers take steps alone.
+# The notice for local steps (``sync_every=``).
 STEPS_ALONE = (
     "{workers} workers have taken steps alone, and have moved the weights that they share after {every} of them and at "
     "the end of each epoch (sync_every={every}): another algorithm, whose model is not that of one process and depends "
     "on the number of workers."
 )
-# The likely cause of parameters and buffers that are not the same on all workers, and what to change.
+# Likely cause of parameters and buffers that differ between workers, and what to change.
 ADVICE = (
     "The module changes them, as it is called, by what that worker's rows are: a queue, a codebook, moving averages "
     "that are not kept by a normalisation of torch's own; or by random numbers of its own.",
@@ -53,7 +53,10 @@ ADVICE = (
 
 
 def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | None = None) -> Outcome | None:
-    """Train; what it has come to in the first worker, None in the others. The loop is ``shown`` before it begins."""
+    """Train, and return the outcome in the first worker, None in the others.
+
+    ``shown`` is called with the loop before training begins.
+    """
     with ExitStack() as stack:
         replicas = stack.enter_context(process_group(task, session))
         if task.num_shares:
@@ -72,23 +75,26 @@ def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | 
 
 
 def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any] | None:
-    """Evaluate on all rows of the data; loss and metrics by name in the first worker, None in the others."""
+    """Evaluate on all rows of the data; return loss and metrics by name in the first worker, None in the others."""
     assert session._data is not None
-    with process_group(task, session) as replicas:
+    with ExitStack() as stack:
+        replicas = stack.enter_context(process_group(task, session))
+        if task.in_place is not None:
+            stack.enter_context(left_as_after_a_run(task.in_place.model))
         opened_task = Opened(task, session)
         seed_rank(task.random, session.rank)
         metrics = opened_task.metrics_of_validation
         steps = ModuleSteps(opened_task.module, opened_task.loss, replicas, tells_outputs=metrics.look_at_rows)
         passing = Pass(task, steps, metrics, replicas)
-        turn = session.batches(batch_size=task.validation_batch_size, shuffle=False)
+        batches = session.batches(batch_size=task.validation_batch_size, shuffle=False)
         opened_task.module.eval()
-        with closing(turn):  # type: ignore[type-var]
-            passing.through(turn, session._data, -(-session.num_rows // task.validation_batch_size))
+        with closing(batches):  # type: ignore[type-var]
+            passing.through(batches, session._data, -(-session.num_rows // task.validation_batch_size))
         return passing.metrics.results() if session.rank == 0 else None
 
 
 class Pass:
-    """A turn through rows that nothing is trained on, by all workers."""
+    """An evaluation pass over rows, by all workers."""
 
     def __init__(self, task: ModuleTask, steps: ModuleSteps, metrics: ModuleMetrics, replicas: ProcessGroup) -> None:
         assert task.validation_columns is not None
@@ -96,7 +102,7 @@ class Pass:
         self.metrics = metrics
 
     def through(self, batches: Iterator[Any], data: DataSet, num_batches: int) -> None:
-        """Count that many batches of the data; the module is in the mode for it."""
+        """Evaluate that many batches; the caller has set the module's mode."""
 
         def some_row() -> ModuleBatch:
             return self._steps.packed(self._columns, data.some_row())
@@ -115,7 +121,7 @@ class ModuleWorker:
     Attributes
     ----------
     loop
-        Where it is.
+        The training loop.
     """
 
     def __init__(self, task: ModuleTask, session: Session, replicas: ProcessGroup) -> None:
@@ -143,7 +149,7 @@ class ModuleWorker:
             session.notice(STEPS_ALONE.format(every=task.outer.every, workers=replicas.size))
 
     def _made_for_rank(self) -> tuple[ModuleBuffers, ModuleSteps]:
-        """Return what is this worker's own, and its steps, where each worker has one share of a batch."""
+        """Return the worker's buffers and steps, with one share of a batch per worker."""
         task = self._task
         seed_rank(task.random, self._session.rank)
         steps = ModuleSteps(
@@ -157,7 +163,7 @@ class ModuleWorker:
         return ModuleBuffers(self._module, self._replicas), steps
 
     def _made_for_shares(self) -> tuple[ModuleShares, ShareSteps]:
-        """Return what is the own of this worker's shares, and its steps, where the number of shares is fixed."""
+        """Return the shares and steps of a worker, with a fixed number of shares (``virtual_workers=``)."""
         task, replicas, session = self._task, self._replicas, self._session
         assert task.random is not None
         session._context.num_shares = task.num_shares
@@ -213,7 +219,7 @@ class ModuleWorker:
         return outcome
 
     def _step_done(self) -> None:
-        """Count a step, and pass the sync point, which comes where all workers have the same weights."""
+        """Count a step, and pass the sync point if all workers have the same weights now."""
         loop = self.loop
         loop.count_step()
         if loop.ends_epoch or not (self._outer is None or self._outer.is_due(loop.position.batch)):
@@ -223,9 +229,9 @@ class ModuleWorker:
         loop.steps_done(**(self._metrics.means() if loop.report_due else {}))
 
     def _move_weights(self, outer: OuterSteps) -> None:
-        """End a turn of steps that workers have taken alone."""
+        """End a round of local steps: the outer optimizer moves the shared weights."""
         outer.move()
-        for done in self._local.told():
+        for done in self._local.take_results():
             if self.loop.leads:
                 self._metrics.update(done.loss, done.outputs, done.y, done.rows)
         if not self._has_moved:
@@ -245,7 +251,7 @@ class ModuleWorker:
         return plain(self._own.state())
 
     def _go_on_counting(self, state: bytes) -> None:
-        """Let metrics have what was counted of the epoch that continues."""
+        """Restore the metrics of the epoch that continues."""
         position = self.loop.position
         if self.loop.leads and (unknown := self._metrics.restore(state)):
             self._session.notice(
@@ -267,46 +273,47 @@ class ModuleWorker:
             self._local.train(steps.packed(layout, columns), some_row, self._own.step)
 
     def _look(self) -> None:
-        """Look whether all workers, and all shares, have the same."""
+        """Check that all workers have the same parameters and buffers, and all shares the same buffers."""
         self._guard.look(self.loop.position.steps)
         self._buffers.check_alike(ADVICE)
 
     def _count(self, done: Done) -> None:
-        """Count what the step in hand has come to, and mirror what is this worker's own then."""
+        """Update metrics with a step's results, and mirror this worker's own state."""
         if self.loop.leads:
             with self._steps.in_first_worker():
                 self._metrics.update(done.loss, done.outputs, done.y, done.rows)
         self.loop.mirror_step()
 
     def _results(self) -> dict[str, Any]:
-        return self._told(self._metrics)
+        return self._results_of(self._metrics)
 
-    def _told(self, metrics: ModuleMetrics) -> dict[str, Any]:
-        """Return what metrics say; in the first worker."""
+    def _results_of(self, metrics: ModuleMetrics) -> dict[str, Any]:
+        """Return the results of metrics in the first worker; empty in the others."""
         if not self.loop.leads:
             return {}
         with self._steps.in_first_worker():
             return metrics.results()
 
     def _validated(self, epoch: int) -> dict[str, Any]:
-        """Return what metrics say of the validation data, where it is due."""
+        """Return the validation scores, with ``val_`` before their names; empty in epochs without validation."""
         freq = self._task.validation_freq
         validates = (epoch + 1) % freq == 0 if isinstance(freq, int) else epoch + 1 in freq
         if self._task.validation_columns is None or not validates:
             return {}
         data, batch_size = self._session.dataset(VALIDATION), self._task.validation_batch_size
         num_batches = -(-data.num_rows // batch_size)
-        turn: Any = data.batches(batch_size=batch_size, shuffle=False)
+        batches: Any = data.batches(batch_size=batch_size, shuffle=False)
         passing = Pass(self._task, self._steps, self._own.metrics_of_validation, self._replicas)
         self._module.eval()
-        with closing(turn):
-            passing.through(turn, data, min(num_batches, self._task.validation_steps or num_batches))
-        return {f"val_{name}": value for name, value in self._told(passing.metrics).items()}
+        with closing(batches):
+            passing.through(batches, data, min(num_batches, self._task.validation_steps or num_batches))
+        return {f"val_{name}": value for name, value in self._results_of(passing.metrics).items()}
 
 
-# No method: the loop keeps it, and a worker that is in a cycle of references keeps the data until they are looked for.
+# A function, not a method: a bound method in the loop would form a cycle that keeps the data alive until garbage
+# collection.
 def _check_same(session: Session, then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Check that training continues as it began; a schedule that is not the one of this call is reported."""
+    """Check that training continues as it began; print a notice where the checkpoint has another schedule."""
     check_same(then, now)
     if session.rank == 0 and (notice := schedule_notice(then, now)):
         session.notice(notice)

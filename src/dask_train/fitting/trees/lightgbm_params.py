@@ -15,7 +15,7 @@ from dask_train.compat.lightgbm import names_of_parameter
 ROW_WISE_ROWS, ROW_WISE_BINS = 1_000_000, 1 << 15
 
 
-def settled(
+def training_params(
     params: Mapping[str, Any], num_rounds: int, *, by_row: bool = False
 ) -> tuple[dict[str, Any], int, list[Any]]:
     """Return the parameters of a booster, how many rounds there are to be, and what stops them early, as a callback.

@@ -19,7 +19,7 @@ import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from dask_train.compat.lightgbm import forget_class_weight, set_best, take_over_names
-from dask_train.fitting.trees.lightgbm_params import last_scores, settled, sums_by_row
+from dask_train.fitting.trees.lightgbm_params import last_scores, sums_by_row, training_params
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
 from dask_train.fitting.trees.parts import TreeRows, classes_of
@@ -126,7 +126,7 @@ class LightGBMRounds:
         """Train as ``lightgbm.train`` does, but begin with the last checkpoint, if there is one."""
         sets = self._sets
         *own, record = callbacks  # the last one keeps the scores for the estimator
-        settings, total, stopping = settled(params, num_boost_round, by_row=sums_by_row(params, *sets.shape))
+        settings, total, stopping = training_params(params, num_boost_round, by_row=sums_by_row(params, *sets.shape))
         self.callbacks = [*own, *stopping]
         if self._loop.keep(self._state(record)).steps:
             self._tell_of_other_draws(settings)

@@ -20,7 +20,7 @@ from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
 from dask_train.predicting.server.messages import Answered, Ask, Beat, ModelMessage, ModelOpened, Open, Raised
 from dask_train.predicting.server.runners import Runner, opened
 from dask_train.predicting.server.values import views
-from dask_train.role.main import told
+from dask_train.role.main import error_fields
 from dask_train.transport.frames import messages_from, send
 
 # How often progress is reported: a process that says nothing for a minute or more has stalled.
@@ -41,7 +41,7 @@ class _Server:
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
-        self._told = 0.0
+        self._beat_at = 0.0
         self._runner: Runner
         self._slots: list[tuple[_ModelMemory, _ModelMemory]] = []
 
@@ -55,7 +55,7 @@ class _Server:
             with without_startup_noise():
                 self._runner = opened(order.kind, order.header, _mapped(arrays, order), order.num_threads)
         except BaseException as error:  # also SystemExit of a module that the model needs
-            self._say(Raised(**told(error)))
+            self._say(Raised(**error_fields(error)))
             os._exit(1)
         self._say(ModelOpened())
 
@@ -63,7 +63,7 @@ class _Server:
         try:
             answer: ModelMessage = self._answer(request)
         except Exception as error:
-            answer = Raised(**told(error))
+            answer = Raised(**error_fields(error))
         self._say(answer)
 
     def _answer(self, request: Ask) -> Answered:
@@ -82,8 +82,8 @@ class _Server:
     def _beat(self) -> None:
         """Report that a batch is done, now and then."""
         now = time.monotonic()
-        if now - self._told > BEAT_S:
-            self._told = now
+        if now - self._beat_at > BEAT_S:
+            self._beat_at = now
             self._say(Beat())
 
     def _say(self, message: ModelMessage) -> None:

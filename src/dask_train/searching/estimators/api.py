@@ -112,7 +112,7 @@ def search_grid(build: Any, x: Any, y: Any, **keywords: Any) -> GridResult:
         folds = folds_of(settings.cv, place.datasets.segments[DATA], data.columns, place.client)
         splits = folds.of(build)
         if kept is not None:
-            kept.check_same({**place.told, "cv": folds.text()})
+            kept.check_same({**place.description, "cv": folds.text()})
         log = search_log(run.log, f"grid-{uuid.uuid4().hex[:6]}", {**arguments, "cv": text_of(settings.cv)})
         study = GridStudy(build, candidates, splits, rule, counts, kept=kept, log=log, schema=data.schema)
         start = partial(launch, EstimatorLoop(columns=data.columns), {"worker": 1}, framework=Estimators())

@@ -116,8 +116,8 @@ async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any]
     """
     names = addresses[0] + (f" or {len(addresses) - 1} others" if addresses[1:] else "")
     future = submit(peer, carried(function), *args, workers=list(addresses), allow_other_workers=False)
-    patience_s = Deadlines.from_dask_config().progress_s
-    gives_up_at = time.monotonic() + patience_s
+    timeout_s = Deadlines.from_dask_config().progress_s
+    gives_up_at = time.monotonic() + timeout_s
     waiting, look_s = asyncio.ensure_future(future), _LOOK_S
     try:
         # A task for a Dask worker that is gone waits in the scheduler for ever: nothing reports it.
@@ -127,7 +127,7 @@ async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any]
                 raise _AllGoneError(f"Dask worker {names} left the cluster while it asked its Vineyard daemon.")
             if time.monotonic() > gives_up_at:
                 raise DataError(
-                    f"Dask worker {names} did not ask its Vineyard daemon within {patience_s:g} s.",
+                    f"Dask worker {names} did not ask its Vineyard daemon within {timeout_s:g} s.",
                     "It is busy with other tasks, or the daemon hangs.",
                     "Look at the Dask dashboard, or raise train.progress.timeout.",
                 )

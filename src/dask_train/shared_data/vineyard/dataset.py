@@ -18,7 +18,7 @@ from dask_train.cluster.submitted import preferring, submitted
 from dask_train.collections.pickled import carried
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import Source
-from dask_train.compat.distributed import settled, status_known
+from dask_train.compat.distributed import result_or_error, status_known
 from dask_train.config import memory_limit
 from dask_train.data.columns import Columns, same_columns
 from dask_train.errors import DataError
@@ -204,7 +204,7 @@ def _by_instance(parts: Iterable[tuple[int, Put]]) -> dict[int, list[tuple[int, 
 
 async def _delete(daemons: Daemons, futures: Sequence[Future], ids_by_instance: Mapping[int, list[str]]) -> None:
     """Take back what was put; what is still being put is waited for, since no one else knows of it."""
-    ended = await asyncio.gather(*(settled(future) for future in futures), return_exceptions=True)
+    ended = await asyncio.gather(*(result_or_error(future) for future in futures), return_exceptions=True)
     ids = {instance: list(of) for instance, of in ids_by_instance.items()}
     for part in ended:
         if isinstance(part, Put):

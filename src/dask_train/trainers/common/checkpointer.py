@@ -1,4 +1,4 @@
-"""Checkpoints of ``fit``: when one is due, and how it is written in the background."""
+"""Checkpoints of ``fit``: deciding when one is due, and writing it in a background thread."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from dask_train.trainers.common.task import LoopTask
 
 @dataclass(kw_only=True, eq=False)
 class _Candidate:
-    """A checkpoint on its way.
+    """A checkpoint that is to be written, or that waits for its score.
 
     Attributes
     ----------
     checkpoint
-        Until it is written.
+        The checkpoint; None once it is written.
     score
-        By which it is the best one so far; None if it is not.
+        Its score if it is the best one so far; else None.
     awaits
-        The epoch whose score it has, where that is yet to come.
+        Epoch whose score is still to come from a scorer; None if no score is awaited.
     name
-        Under which it was written while its score was awaited.
+        Name under which it was written before its score came; empty if that has not happened.
     """
 
     checkpoint: FitCheckpoint | None
@@ -42,26 +42,25 @@ class _Candidate:
 
 
 class Checkpointer:
-    """Keeps checkpoints; in the first worker.
+    """Saves and loads the checkpoints of a fit; in the first worker.
 
     Parameters
     ----------
     epochs
-        Those of the run; None if every step goes through all rows, in no order.
+        Epochs of the run; None if every step uses all rows, in no order.
     mode_of
-        Of a model and the name of one of its scores, whether less ("min") or more ("max") of it is better.
+        Called with a model and the name of one of its scores; returns "min" or "max", whichever is better.
     clock
-        Monotonic seconds.
+        Monotonic clock, in seconds.
 
     Attributes
     ----------
     steps
-        After how many steps the last checkpoint was taken.
+        Number of steps after which the last checkpoint was taken.
     warning
-        Why there is no best model to end with, where one was asked for; else None.
+        Why ``restore_best`` could not restore a model; else None.
     judges_by_validation, judges_later
-        Whether the score by which the best one is known is of validation; and whether it is found by a scorer, after
-        the checkpoint has been kept.
+        Whether ``best=`` names a ``val_`` score; whether a scorer delivers that score after the checkpoint is written.
     """
 
     warning: str | None = None
@@ -81,9 +80,9 @@ class Checkpointer:
         self.steps = 0
         self._lock = threading.Lock()
         self._writing: threading.Thread | None = None
-        self._waiting: list[_Candidate] = []  # for the one that is being written: the last, and what may be the best
-        self._awaiting: list[_Candidate] = []  # whose scores may come, in the order of their epochs
-        self._settled: list[_Candidate] = []  # whose scores have come, or will not, after they were written
+        self._waiting: list[_Candidate] = []  # to be written next: the last one, and those that may be the best
+        self._awaiting: list[_Candidate] = []  # still without their scores, in the order of their epochs
+        self._scored_late: list[_Candidate] = []  # written, and their scores came later, or will not come
         self._open: Collection[int] = ()  # epochs whose scores may come
         self._early: dict[int, float] = {}  # a score that came before its checkpoint
         policy = task.checkpoint
@@ -96,9 +95,9 @@ class Checkpointer:
         self._failed: BaseException | None = None
 
     def due(self, steps: int, *, epoch_ends: bool) -> bool:
-        """Return whether to keep one now, after that many steps in all.
+        """Return whether to save a checkpoint now, after that many steps in all.
 
-        While one is being written others wait, except for those at the ends of epochs, which wait with what they hold.
+        While one is being written no other is due, except at the end of an epoch, where it waits in memory.
 
         Raises
         ------
@@ -116,12 +115,12 @@ class Checkpointer:
         return is_due(policy.every_steps, policy.every_s, steps=steps, last_steps=self.steps, seconds=seconds)
 
     def keep(self, checkpoint: FitCheckpoint, *, as_scored: bool = True) -> None:
-        """Write one in the background, after the one that is being written; its arrays are not changed any more.
+        """Write a checkpoint in the background, after the one that is being written; its arrays must not change.
 
         Parameters
         ----------
         as_scored
-            Whether it has the weights that were validated, or are to be: else it is not the best one.
+            Whether it has the weights that were, or will be, validated; else it can't be the best one.
         """
         self._last_s, self.steps = self._clock(), checkpoint.steps
         score, self._score = self._score, None
@@ -134,22 +133,18 @@ class Checkpointer:
             if as_scored and not checkpoint.batch and epoch in self._open:
                 one.awaits = epoch
                 self._awaiting.append(one)
-            # In place of an earlier one, if that still waits: this one holds more. What may be the best waits on.
-            self._waiting = [
-                each
-                for each in self._waiting
-                if each.awaits is not None or (each.score is not None and one.score is None)
-            ]
+            # An earlier one that still waits is dropped, as this one is newer; those that may be the best stay.
+            self._waiting = [each for each in self._waiting if each.awaits is not None or _outlasts(each, one)]
             self._waiting.append(one)
             self._go_on_writing()
 
     def scored(self, model: Any, logs: dict[str, Any]) -> None:
-        """Note that a whole epoch has ended with these logs, and that a checkpoint of it comes next.
+        """Record the logs of an epoch, whose checkpoint comes next.
 
         Raises
         ------
         ValueError
-            The score by which the best one is known is not among them, or Keras can't tell which of two is better.
+            The logs have no score of the name that ``best=`` has, or Keras can't tell whether less or more is better.
         """
         self._score = None
         if self._of is None:
@@ -168,30 +163,30 @@ class Checkpointer:
             self._score = float(logs[self._of])
 
     def awaits(self, epochs: Collection[int]) -> None:
-        """Expect scores of no other epochs than these, which a scorer has or is to have; from any thread."""
+        """Expect scores of these epochs only, which a scorer works on, or will; from any thread."""
         with self._lock:
             self._open = frozenset(epochs) if self.judges_later else ()
             for one in [one for one in self._awaiting if one.awaits not in self._open]:
-                self._settle(one)
+                self._stop_awaiting(one)
 
     def came(self, epoch: int, scores: dict[str, float]) -> None:
-        """Take the scores of an epoch's weights, as a scorer has found them; from any thread."""
+        """Take the scores that a scorer has computed for an epoch's weights; from any thread."""
         if not self.judges_later or self._of not in scores:
             return
         with self._lock:
             known = [one for one in self._awaiting if one.awaits == epoch]
             for one in known:
                 one.score = self._if_best(scores[self._of])
-                self._settle(one)
+                self._stop_awaiting(one)
             self._early = {} if known else {epoch: scores[self._of]}
 
     def best(self) -> FitCheckpoint | None:
-        """Return the best one, where training is to end with it; after :meth:`finish`.
+        """Load the best checkpoint if ``restore_best`` is set, else return None; after :meth:`finish`.
 
         Raises
         ------
         CheckpointError
-            It is damaged, or can't be read.
+            The best checkpoint is damaged, or can't be read.
         """
         policy = self._task.checkpoint
         if policy is None or not policy.restore_best:
@@ -206,38 +201,38 @@ class Checkpointer:
         return FitCheckpoint.opened(loaded.folder)
 
     def finish(self) -> None:
-        """Wait for those that are being written; no scores come any more.
+        """Wait until all checkpoints are written, and expect no more scores.
 
         Raises
         ------
         CheckpointError
-            One could not be written, or took too long.
+            A checkpoint could not be written, or took too long.
         """
         self.awaits(())
         writing = self._writing
         if writing is not None:
             with self._session._link.spent.on(CHECKPOINTS):
-                writing.join(self._task.patience_s)
+                writing.join(self._task.collective_timeout_s)
             if writing.is_alive():
                 raise CheckpointError(
-                    f"A checkpoint is still being written after {self._task.patience_s:g} s.",
+                    f"A checkpoint is still being written after {self._task.collective_timeout_s:g} s.",
                     "Where checkpoints are kept is slow, or does not answer.",
                     "Pass checkpoint= a faster place, or raise train.progress.timeout.",
                 )
         self._raise_failure()
 
     def load(self, check: Callable[[FitCheckpoint], None] | None = None) -> FitCheckpoint | None:
-        """Load the last one, if the run is to resume from it: its own, or another run's where ``resume`` says so.
+        """Load the last checkpoint to resume from: this run's, or with ``resume`` another run's; None if there is none.
 
         Parameters
         ----------
         check
-            Called with it before anything else is looked at; raises if training can't resume from it.
+            Called with the checkpoint before all other checks; raises if training can't resume from it.
 
         Raises
         ------
         CheckpointError
-            It can't be read, or is of other data or another order.
+            The checkpoint can't be read, or is of other data or another order of rows.
         """
         if self._task.checkpoint is None:
             return None
@@ -256,7 +251,7 @@ class Checkpointer:
         return checkpoint
 
     def _tell_of_earlier(self) -> None:
-        """Report that checkpoints of another run are about to be replaced, as where ``resume=True`` was forgotten."""
+        """Print a notice if checkpoints of another run will be replaced: ``resume=True`` may have been forgotten."""
         folder = self._session.checkpoints()
         if folder.has_earlier:
             self._session.notice(
@@ -265,14 +260,14 @@ class Checkpointer:
             )
 
     def order(self) -> dict[str, Any]:
-        """Return what fixes the order of rows."""
+        """Return the settings that determine the order of rows."""
         task, epochs = self._task, self._epochs
         if epochs is None:
             return {"rows": self._session.num_rows}
         workers = (
             {"workers": self._session.size} if "ps" in self._session.peers else {}
-        )  # each is elsewhere in its rows
-        # Of epochs that are not whole turns through the data, it counts with which one the first turn began.
+        )  # with servers, each worker has its own position in its rows
+        # If an epoch is not a whole pass over the data, the order depends on the epoch that training began with.
         began = {} if epochs.length == epochs.batches_of_data else {"initial_epoch": task.initial_epoch}
         return {
             **workers,
@@ -295,7 +290,13 @@ class Checkpointer:
                 )
 
     def _check_best(self, checkpoint: FitCheckpoint) -> None:
-        """Continue with the best score so far."""
+        """Restore the best score so far.
+
+        Raises
+        ------
+        CheckpointError
+            Earlier epochs were trained without ``best=``, so the best one is unknown.
+        """
         best = self._session.checkpoints().best
         if best is not None:
             self._best_score, self._mode = best.score, best.mode
@@ -308,18 +309,18 @@ class Checkpointer:
             )
 
     def _if_best(self, score: float | None) -> float | None:
-        """Return a score that is the best one from now on; else None."""
+        """Return the score, and remember it, if it is the best one so far; else return None."""
         if score is None or not is_better(score, self._best_score, mode=self._mode):
             return None
         self._best_score = score
         return score
 
-    def _settle(self, one: _Candidate) -> None:
-        """Settle one's score: no more will be known of it."""
+    def _stop_awaiting(self, one: _Candidate) -> None:
+        """Stop waiting for a candidate's score."""
         self._awaiting.remove(one)
         one.awaits = None
         if one.name:
-            self._settled.append(one)
+            self._scored_late.append(one)
             self._go_on_writing()
 
     def _go_on_writing(self) -> None:
@@ -328,18 +329,18 @@ class Checkpointer:
             self._writing.start()
 
     def _write(self) -> None:
-        """Write what waits, until nothing does."""
+        """Write all checkpoints that wait; the background thread."""
         while True:
             with self._lock:
-                if not (self._settled or self._waiting):
+                if not (self._scored_late or self._waiting):
                     self._writing = None
                     return
-                one = self._settled.pop(0) if self._settled else self._waiting.pop(0)
+                one = self._scored_late.pop(0) if self._scored_late else self._waiting.pop(0)
                 score, is_held = one.score, one.awaits is not None
             try:
                 folder = self._session.checkpoints()
                 if one.checkpoint is None:
-                    folder.settle(one.name, score, self._mode)
+                    folder.set_score(one.name, score, self._mode)
                     continue
                 where = folder.save(
                     one.checkpoint.write, self._session.scratch, score=score, mode=self._mode, is_held=is_held
@@ -350,8 +351,8 @@ class Checkpointer:
             with self._lock:
                 one.checkpoint = None  # its arrays are a whole model
                 one.name = where.rpartition("/")[2] if is_held else ""
-                if is_held and one.awaits is None:  # meanwhile
-                    self._settled.append(one)
+                if is_held and one.awaits is None:  # its score came while it was written
+                    self._scored_late.append(one)
             del one
 
     def _tell_of_set_weights(self) -> None:
@@ -366,3 +367,8 @@ class Checkpointer:
     def _raise_failure(self) -> None:
         if self._failed is not None:
             raise self._failed
+
+
+def _outlasts(waiting: _Candidate, newer: _Candidate) -> bool:
+    """Return whether a waiting checkpoint is still to be written, as it is the best and the newer one is not."""
+    return waiting.score is not None and newer.score is None

@@ -19,21 +19,21 @@ class Epochs:
     Parameters
     ----------
     batches_of_data
-        Batches of one turn through the data.
+        Batches of one pass over the data.
     steps_per_epoch, steps_per_execution, initial_epoch
         As in Keras.
 
     Attributes
     ----------
     length
-        Batches of an epoch; the last epoch of a turn has what is left of it.
+        Batches of an epoch; the last epoch of a pass has what is left of it.
     num_steps
         Steps of an epoch, as callbacks get it: ``steps_per_epoch`` where it is given.
 
     Notes
     -----
-    A position is a number of batches: the first batch of the first turn has position 0, and the first epoch begins with
-    turn ``initial_epoch``, so that training epoch by epoch has the rows in another order in each.
+    A position is a number of batches: the first batch of the first pass has position 0, and the first epoch begins with
+    pass ``initial_epoch``, so that training epoch by epoch has the rows in another order in each.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Epochs:
         self.steps_per_execution, self.initial_epoch = steps_per_execution, initial_epoch
         self.num_steps = steps_per_epoch or batches_of_data
         self.length = min(batches_of_data, in_whole_calls(self.num_steps, steps_per_execution))
-        self._of_a_turn = -(-batches_of_data // self.length)
+        self._epochs_per_pass = -(-batches_of_data // self.length)
 
     @classmethod
     def of(cls, task: LoopTask, num_rows: int, steps_per_execution: int = 1) -> Epochs:
@@ -57,8 +57,8 @@ class Epochs:
 
     def first(self, epoch: int) -> int:
         """Return the position of an epoch's first batch."""
-        turn, place = divmod(epoch - self.initial_epoch, self._of_a_turn)
-        return (self.initial_epoch + turn) * self.batches_of_data + place * self.length
+        data_pass, place = divmod(epoch - self.initial_epoch, self._epochs_per_pass)
+        return (self.initial_epoch + data_pass) * self.batches_of_data + place * self.length
 
     def size(self, epoch: int) -> int:
         """Batches of an epoch."""
@@ -66,12 +66,12 @@ class Epochs:
 
     def place(self, position: int) -> tuple[int, int]:
         """Return the epoch, and which batch of it, that lies there."""
-        turn, batch = divmod(position, self.batches_of_data)
+        data_pass, batch = divmod(position, self.batches_of_data)
         place, batch = divmod(batch, self.length)
-        return self.initial_epoch + (turn - self.initial_epoch) * self._of_a_turn + place, batch
+        return self.initial_epoch + (data_pass - self.initial_epoch) * self._epochs_per_pass + place, batch
 
-    def begins_turn(self, epoch: int) -> bool:
-        """Return whether an epoch begins with the data."""
+    def begins_pass(self, epoch: int) -> bool:
+        """Return whether an epoch begins with a pass over the data."""
         return self.first(epoch) % self.batches_of_data == 0
 
     def in_call(self, epoch: int, batch: int) -> int:
@@ -112,10 +112,10 @@ class Epochs:
 
     def warning(self) -> str | None:
         """Return what Keras warns of: epochs that end with the data before they have all of their steps."""
-        short = self.batches_of_data - (self._of_a_turn - 1) * self.length
+        short = self.batches_of_data - (self._epochs_per_pass - 1) * self.length
         if self.steps_per_epoch is None or short >= self.steps_per_epoch:
             return None
-        which = "each epoch" if self._of_a_turn == 1 else f"one epoch of {self._of_a_turn}"
+        which = "each epoch" if self._epochs_per_pass == 1 else f"one epoch of {self._epochs_per_pass}"
         return (
             f"steps_per_epoch={self.steps_per_epoch}, and the data has {self.batches_of_data} batches: as in Keras, an "
             f"epoch ends with the data, here {which} after {short} steps. Leave steps_per_epoch out to go through all "
@@ -123,8 +123,8 @@ class Epochs:
         )
 
 
-class Turns(Iterator[Any]):
-    """A rank's share of each batch that is left, which may be dealt anew, among other ranks.
+class BatchStream(Iterator[Any]):
+    """Iterates over a rank's shares of the batches that are left, which may be shared anew among other ranks.
 
     Parameters
     ----------

@@ -19,19 +19,19 @@ SEVERAL_HOSTS = (
 )
 
 
-class Patient(Protocol):
-    """What workers are given to do together."""
+class GroupTask(Protocol):
+    """The part of a task that a group of workers uses."""
 
     @property
-    def patience_s(self) -> float:
-        """How long one may wait for the others in a step, in seconds."""
+    def collective_timeout_s(self) -> float:
+        """Timeout of a collective call, in seconds."""
 
     def credentials(self, session: Session) -> Credentials:
         """Return what roles of this run on other hosts have to have."""
 
 
 @contextmanager
-def process_group(task: Patient, session: Session) -> Iterator[ProcessGroup]:
+def process_group(task: GroupTask, session: Session) -> Iterator[ProcessGroup]:
     """Connect the workers of a run, met through the session; the first one of each host with those of others.
 
     Where lost workers are replaced in place they meet here, and on one host the group replaces them.
@@ -40,7 +40,9 @@ def process_group(task: Patient, session: Session) -> Iterator[ProcessGroup]:
         group: ProcessGroup
         formation = session._meeting.form() if session.meeting is None else None
         if formation is not None and len(formation.hosts.groups) == 1:
-            group = stack.enter_context(closing(ReplaceableGroup(session._meeting, formation, task.patience_s)))
+            group = stack.enter_context(
+                closing(ReplaceableGroup(session._meeting, formation, task.collective_timeout_s))
+            )
             session._go_on_among(group.size)
             stack.enter_context(session._link.spent.following(group))
             yield group
@@ -54,8 +56,10 @@ def process_group(task: Patient, session: Session) -> Iterator[ProcessGroup]:
         across = None
         if len(hosts.groups) > 1 and session.rank in hosts.leaders:
             addresses, place = [hosts.addresses[rank] for rank in hosts.leaders], hosts.leaders.index(session.rank)
-            across = stack.enter_context(closing(Ring(addresses, place, task.credentials(session), task.patience_s)))
-        group = ProcessGroup(hosts, session.rank, memory, across, task.patience_s)
+            across = stack.enter_context(
+                closing(Ring(addresses, place, task.credentials(session), task.collective_timeout_s))
+            )
+        group = ProcessGroup(hosts, session.rank, memory, across, task.collective_timeout_s)
         stack.enter_context(session._link.spent.following(group))
         group.begin_again()  # in a search the same workers have trained another model before
         yield group

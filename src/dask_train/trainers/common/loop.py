@@ -13,7 +13,7 @@ from dask_train.data.account import BatchRange
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement
 from dask_train.trainers.common.comparing import check_same
-from dask_train.trainers.common.epochs import Epochs, Turns
+from dask_train.trainers.common.epochs import BatchStream, Epochs
 from dask_train.trainers.common.score_names import scores_of
 from dask_train.trainers.common.sync_point import LeftError, Position, SyncedLoop, mode_unknown
 from dask_train.trainers.common.task import LoopTask
@@ -61,7 +61,7 @@ class TrainingLoop(SyncedLoop):
     ) -> None:
         self._epochs = Epochs.of(task, session.num_rows, steps_per_execution)
         super().__init__(task, session, agreement, self._epochs, check=check, mode_of=mode_of)
-        self._turns: Iterator[Any] = iter(())
+        self._batch_stream: Iterator[Any] = iter(())
         self._before_resize: Callable[[], Any] = tuple
         self._after_resize: Callable[[], Any] = tuple
         self._sizes: list[tuple[int, int]] = []  # since the beginning: number of ranks, and their first batch
@@ -88,16 +88,16 @@ class TrainingLoop(SyncedLoop):
 
         Every epoch ends with a call of :meth:`epoch_done`.
         """
-        with closing(self.turns()):
+        with closing(self.open_batches()):
             while self.position.epoch < self._task.epochs and not self.stopped:
                 yield self.position.epoch
                 assert self._is_told, "epoch_done() is called after each epoch"
                 self._is_told = False
 
-    def turns(self) -> Turns:
+    def open_batches(self) -> BatchStream:
         """Return this rank's share of each batch from where training is, to be closed; see :meth:`deal_again`."""
-        self._turns = Turns(lambda: self._epochs.batches(self._session, self._task, self._place))
-        return self._turns
+        self._batch_stream = BatchStream(lambda: self._epochs.batches(self._session, self._task, self._place))
+        return self._batch_stream
 
     def on_resize(self, before: Callable[[], Any], after: Callable[[], Any]) -> None:
         """Have something done at a sync point at which the number of ranks changes.
@@ -122,7 +122,7 @@ class TrainingLoop(SyncedLoop):
                 self._pass_sync_point(epoch_ends=False)
         while not (self.stopped or self.ends_epoch):
             steps = self.position.steps
-            yield next(self._turns)
+            yield next(self._batch_stream)
             assert self.position.steps == steps + 1, "step_done() is called once after each batch"
 
     def step_done(self, /, **scores: Any) -> bool:
@@ -226,12 +226,12 @@ class TrainingLoop(SyncedLoop):
 
     def deal_again(self) -> None:
         """Deal the batches that are left among the ranks that there are now."""
-        assert isinstance(self._turns, Turns)
-        self._turns.deal_again()
+        assert isinstance(self._batch_stream, BatchStream)
+        self._batch_stream.deal_again()
 
     def _let_go(self) -> None:
         super()._let_go()
-        self._turns = iter(())
+        self._batch_stream = iter(())
         self._before_resize = self._after_resize = tuple
 
     def _warning(self) -> str | None:

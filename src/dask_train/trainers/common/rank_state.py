@@ -1,4 +1,4 @@
-"""What a rank has to mirror, save and restore between two steps; nothing else of it may survive a step."""
+"""The state of a rank that is mirrored, saved and restored between two steps; a rank has no other lasting state."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class _Part:
-    """How one part of the state is taken and restored.
+    """Functions and rules to save and restore one part of the state.
 
     Attributes
     ----------
     take
-        Return it, as a value that can be stored.
+        Return the part's value, which can be stored.
     restore
-        Take over what ``take`` has returned, here or in another process.
+        Restore a value of ``take``, in this or another process.
     within_epoch
-        Whether it means something within an epoch only.
+        Whether the value is of use only within the epoch it was taken in.
     trained
-        Whether it is part of what is trained.
+        Whether the part belongs to the trained model.
     led
-        Whether only the first rank has it, and others restore it without having one to take.
+        Whether only the first rank takes a value; all ranks restore it.
     may_begin_anew
-        Whether a rank may do without it, where there are other ranks than then.
+        Whether the part may keep its initial value if the number of ranks has changed.
     regroup
-        Return what a rank restores where there are other ranks than then; None if there is no rule for that.
+        Return the value a rank restores if the number of ranks has changed; None if there is no rule for that.
     """
 
     take: Callable[[], Any]
@@ -42,7 +42,7 @@ class RankState:
     """The state of one rank in two kinds of parts: shared by all ranks, and the rank's own.
 
     Every rank registers the same parts. A part's value consists of None, booleans, numbers, strings, bytes, NumPy
-    arrays, and lists and dicts of them; it is not changed any more once it was returned.
+    arrays, and lists and dicts of them; a value must not change after it was returned.
 
     Examples
     --------
@@ -66,21 +66,22 @@ class RankState:
         trained: bool = True,
         led: bool = False,
     ) -> Self:
-        """Register a part that all ranks have alike, such as weights: saved by rank 0, restored by all.
+        """Register a part that is equal on all ranks, such as weights: saved by rank 0, restored by all.
 
         Parameters
         ----------
         name
-            Of the part.
+            Name of the part.
         take, restore
-            Return the value, in rank 0; and take it over, in every rank.
+            Return the value, in rank 0; and restore it, in every rank.
         within_epoch
-            Whether it is of the running epoch, such as metrics: restored only where training resumes within one.
+            Whether the value belongs to the running epoch, such as metrics: restored only if training resumes within
+            an epoch. Default: false.
         trained
-            Whether it is part of what is trained, such as weights. False for the course of training, such as what
-            callbacks hold: it does not go back where training ends with the best checkpoint. Default: true.
+            Whether the part belongs to the trained model, such as weights. False for the progress of training, such
+            as the state of callbacks: ``restore_best`` leaves it as it is. Default: true.
         led
-            Whether only the first rank has it, such as metrics over all rows. Default: false.
+            Whether only the first rank has the part, such as metrics over all rows. Default: false.
 
         Returns
         -------
@@ -101,26 +102,26 @@ class RankState:
         may_begin_anew: bool = False,
         regroup: Callable[[list[Any], int], Any] | None = None,
     ) -> Self:
-        """Register a part that each rank has for itself, such as a generator of random numbers.
+        """Register a part that differs between ranks, such as a random generator.
 
-        It is restored by the rank of the same number. A checkpoint of another number of ranks is refused where this
-        part would have to be restored, unless it may begin anew or can be regrouped.
+        The rank of the same number restores it. A checkpoint of another number of ranks is refused if this part would
+        have to be restored, unless it may begin anew or can be regrouped.
 
         Parameters
         ----------
         name
-            Of the part.
+            Name of the part.
         take, restore
-            Return the value, and take it over.
+            Return the value, and restore it.
         within_epoch
-            Whether it is of the running epoch, such as sums over its rows: restored only where training resumes within
-            one.
+            Whether the value belongs to the running epoch, such as sums over its rows: restored only if training
+            resumes within an epoch. Default: false.
         may_begin_anew
-            Whether it may stay as it is with another number of ranks than then. Training is then not exactly what it
-            would have been, as with other random numbers.
+            Whether the part may keep its initial value if the number of ranks has changed. Training then differs from
+            an uninterrupted one, as with other random numbers. Default: false.
         regroup
-            Called with the values of all ranks and a rank's number, where there were other ranks: returns what that
-            rank restores, such as a sum in the first one. Default: there is no such rule.
+            Called with the values of all former ranks and a rank's number, if the number of ranks has changed; returns
+            the value for that rank, such as a sum for the first one. Default: there is no such rule.
 
         Returns
         -------
@@ -132,16 +133,16 @@ class RankState:
         return self
 
     def passing(self, name: str, take: Callable[[], Any], restore: Callable[[Any], Any]) -> Self:
-        """Register a part that changes within a step: a replacement of this rank needs its value of that moment.
+        """Register state that changes within a step.
 
-        No checkpoint has it, as shared parts have it between two steps.
+        It is mirrored for a replacement of this rank, but not checkpointed: between two steps a shared part has it.
         """
         _check_new(name, self._passing)
         self._passing[name] = _Part(take, restore)
         return self
 
     def bound_to_ranks(self, *, within_epoch: bool) -> list[str]:
-        """Return the names of own parts that resuming there needs, so that the ranks have to be as many as then."""
+        """Return the names of own parts that can be restored only by the same number of ranks."""
         return [
             name
             for name, part in self._own.items()
@@ -149,11 +150,11 @@ class RankState:
         ]
 
     def take_shared(self, *, within_epoch: bool = True) -> dict[str, Any]:
-        """Return the values of shared parts; those of an epoch as well, or not."""
+        """Return the values of shared parts, with or without those of the running epoch."""
         return {name: part.take() for name, part in self._shared.items() if within_epoch or not part.within_epoch}
 
     def take_alike(self) -> dict[str, Any]:
-        """Return the values of shared parts that every rank has, not only the first one."""
+        """Return the values of shared parts that every rank has."""
         return {name: part.take() for name, part in self._shared.items() if not part.led}
 
     def take_led(self) -> dict[str, Any]:
@@ -161,7 +162,7 @@ class RankState:
         return {name: part.take() for name, part in self._shared.items() if part.led}
 
     def restore_some(self, values: Mapping[str, Any]) -> None:
-        """Take over shared parts of a rank that continues in place of a lost one, as many as were given."""
+        """Restore the shared parts in ``values``, in a rank that replaces a lost one; others stay."""
         for name, value in values.items():
             self._shared[name].restore(value)
 
@@ -174,30 +175,30 @@ class RankState:
         return self.take_own(), {name: part.take() for name, part in self._passing.items()}
 
     def restore_mirrored(self, values: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
-        """Take over what :meth:`take_mirrored` has returned, in place of a lost rank."""
+        """Restore values of :meth:`take_mirrored`, in place of a lost rank."""
         own, passing = values
         self.restore_own(own, within_epoch=True)
         for name, value in passing.items():
             self._passing[name].restore(value)
 
     def restore_shared(self, values: Mapping[str, Any], *, within_epoch: bool) -> None:
-        """Take over shared parts; those of an epoch only where training resumes within one."""
+        """Restore shared parts; those of an epoch only if training resumes within one."""
         for name, part in self._shared.items():
             if within_epoch or not part.within_epoch:
                 part.restore(values[name])
 
     def take_trained(self) -> dict[str, Any]:
-        """Return the values of those shared parts that are trained; :meth:`restore_trained` takes them."""
+        """Return the values of the shared parts of the trained model, for :meth:`restore_trained`."""
         return {name: part.take() for name, part in self._shared.items() if part.trained and not part.within_epoch}
 
     def restore_trained(self, values: Mapping[str, Any]) -> None:
-        """Take over those shared parts that are trained, as they were at the end of an epoch."""
+        """Restore the shared parts of the trained model, as they were at the end of an epoch."""
         for name, part in self._shared.items():
             if part.trained and not part.within_epoch:
                 part.restore(values[name])
 
     def restore_own(self, values: Mapping[str, Any], *, within_epoch: bool) -> None:
-        """Take over what this rank has for itself; parts of an epoch only where training resumes within one.
+        """Restore this rank's own parts; those of an epoch only if training resumes within one.
 
         Parts without a value stay as they are.
         """
@@ -206,7 +207,7 @@ class RankState:
                 part.restore(values[name])
 
     def regroup_own(self, everyones: Sequence[Mapping[str, Any]], rank: int) -> dict[str, Any]:
-        """Return what a rank restores of the values of other ranks; only parts that have a rule for that."""
+        """Return the values that a rank restores of those of all former ranks; only parts with a ``regroup`` rule."""
         return {
             name: part.regroup([values[name] for values in everyones], rank)
             for name, part in self._own.items()
@@ -215,7 +216,7 @@ class RankState:
 
     @property
     def course(self) -> RankState:
-        """Return the shared parts that are not trained, as a state of their own."""
+        """Return the shared parts that do not belong to the trained model, as a state of their own."""
         course = RankState()
         course._shared = {name: part for name, part in self._shared.items() if not part.trained}
         return course

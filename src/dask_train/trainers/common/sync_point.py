@@ -1,4 +1,4 @@
-"""The sync point between two steps of whatever is trained, and the state that is kept there and restored."""
+"""The sync point between two training steps, and the state that is saved and restored there."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from dask_train.trainers.common.task import LoopTask
 
 
 def mode_unknown(_: Any, name: str) -> NoReturn:
-    """Fail: the policy for checkpoints has to say whether less or more of a score is better."""
+    """Fail: the checkpoint policy has to say whether less or more of a score is better."""
     raise AssertionError(f"whether less or more of {name} is better is known before training begins")
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far training is.
+    """Progress of training.
 
     Attributes
     ----------
     epoch, batch
-        The next batch, each counted from 0.
+        Epoch and batch of the next step, counted from 0.
     steps
-        How many have been taken in all, also before training was resumed.
+        Number of steps so far, including those before training was resumed.
     """
 
     epoch: int = 0
@@ -53,37 +53,38 @@ class LeftError(Exception):
 
 
 class SyncedLoop(ABC):
-    """The loop of one rank, as far as it does not matter what a step is: what happens between two of them.
+    """Base of the training loop of one rank: the work between two steps, whatever a step is.
 
     All ranks make the same calls. At a sync point the first rank reports scores, decides whether a checkpoint is due
-    and whether the run is to stop, and tells the others in one sum; so all of them save, and end, after the same step.
+    and whether the run is to stop, and tells the others in one all-reduce; so all of them save, and end, after the
+    same step.
 
     Parameters
     ----------
     task
         How long to train, and when to keep a checkpoint.
     session
-        Of the role.
+        Session of the role.
     agreement
-        How this rank agrees with the others.
+        Collectives with the other ranks.
     epochs
-        Those of batches. Default: there are none, as every step goes through all rows.
+        Epochs of batches. Default: none, as every step uses all rows.
     check
-        Called with the configuration in a checkpoint of another run and the one of this run; raises where training
-        can't resume from it.
+        Called with the configuration in a checkpoint of another run and the one of this run; raises if training
+        can't resume from that checkpoint.
     mode_of
-        As of :class:`~dask_train.trainers.common.checkpointer.Checkpointer`. Default: the policy has to say it.
+        As in :class:`~dask_train.trainers.common.checkpointer.Checkpointer`. Default: the policy has to name a mode.
 
     Attributes
     ----------
     position
-        Where training is.
+        Progress of training.
     start
-        Where it has begun: after the checkpoint, if there was one to resume from.
+        Position at which this run began: 0, or that of the checkpoint it resumed from.
     stopped
         Whether training is to end before its last step.
     history
-        By name, a list of one score an epoch, or what there is in place of epochs; in the first rank.
+        Score name -> one score per epoch, or per unit that a model has in place of epochs; in the first rank.
     """
 
     def __init__(
@@ -105,31 +106,31 @@ class SyncedLoop(ABC):
         self.stopped = False
         self._rules, self._stop_reason = EpochRules(task.epoch_rules), ""
         self.history: dict[str, list[Any]] = {}
-        self._epochs_told: list[int] = []
+        self._reported_epochs: list[int] = []
         self._read: list[Read] = []
         self._saved_steps = 0
         self._borders: Borders | None = None
-        self._behind_step = False  # whether this rank begins behind a step, whose sync point comes next
+        self._behind_step = False  # whether this rank begins between a step and its sync point
         self._is_joining = False  # whether it begins where the number of ranks has changed, until its first step
 
     @property
     @abstractmethod
     def num_steps(self) -> int:
-        """Steps of an epoch."""
+        """Number of steps per epoch."""
 
     @abstractmethod
     def _taken_by_all(self) -> dict[int, list[BatchRange]]:
         """Return the batches that each rank has taken since :attr:`start`."""
 
     def keep(self, state: RankState) -> Position:
-        """Mirror, save and restore this state; resume from the last checkpoint, if there is one.
+        """Register the state to mirror, save and restore; resume from the last checkpoint, if there is one.
 
-        Called once, before the first batch; by then the rank has all that the state's functions need.
+        Called once, before the first batch. The functions of the state may be called at once.
 
         Parameters
         ----------
         state
-            Parts of the same names in every rank.
+            State of this rank, with parts of the same names in every rank.
 
         Returns
         -------
@@ -139,7 +140,7 @@ class SyncedLoop(ABC):
         Raises
         ------
         CheckpointError
-            The checkpoint was begun with something else, can't be read, or was written by an earlier version.
+            The checkpoint is of another configuration, can't be read, or was written by an earlier version.
         """
         self._state = state
         if (group := self._agreement.replaceable) is not None:
@@ -156,7 +157,7 @@ class SyncedLoop(ABC):
             checkpoint.check_parts(state.names)
             self._check_size(checkpoint)
             self._take_over(checkpoint)
-            self._stop_reason = "" if checkpoint.batch else self._rules.met(self.history, self._epochs_told)
+            self._stop_reason = "" if checkpoint.batch else self._rules.met(self.history, self._reported_epochs)
             position = (checkpoint.epoch, checkpoint.batch, checkpoint.steps)
             resume_point = (*position, checkpoint.shared, checkpoint.own, self._stop_reason)
         agreed = self._agreement.of_first(resume_point)
@@ -171,63 +172,63 @@ class SyncedLoop(ABC):
             state.restore_own(mine, within_epoch=batch > 0)
         if group is not None:
             self._at_border()
-            group.confirm()  # the mirrors of all are whole
+            group.confirm()  # all ranks have mirrored their state
         return self.start
 
     @property
     def takes_place(self) -> bool:
-        """Return whether this rank has come in place of a lost one."""
+        """Return whether this rank replaces a lost one."""
         group = self._agreement.replaceable
         return group is not None and group.received is not None
 
     @property
     def is_behind_step(self) -> bool:
-        """Return whether this rank begins behind a step, taken by the lost one; its sync point comes next."""
+        """Return whether this rank begins between a step of the lost rank and the sync point of that step."""
         return self._behind_step
 
     @property
     def begins_later(self) -> bool:
-        """Return whether this rank begins where the others have trained already, until its first step."""
+        """Return whether the others trained before this rank began; false from its first step on."""
         return self._behind_step or self._is_joining
 
     @property
     def begins_within_epoch(self) -> bool:
-        """Return whether this rank begins in an epoch that the others have begun already, until its first step."""
+        """Return whether this rank begins within an epoch of the others; false from its first step on."""
         return self._behind_step or (self._is_joining and self.position.batch > 0)
 
     def mirror_step(self) -> None:
-        """Mirror what is this rank's own after the step in hand, before the last sum of the step.
+        """Mirror this rank's own state after the current step, before the last all-reduce of the step.
 
-        Needed where a lost rank is replaced in place alone; from here to :meth:`TrainingLoop.step_done` nothing of the
-        rank's own state changes.
+        Needed only where a lost rank is replaced in place. The rank's own state must not change from here to
+        :meth:`TrainingLoop.step_done`.
         """
         if self._borders is not None:
             self._borders.mirror(self._border + 1, self._led())
 
     def _at_border(self) -> None:
-        """Note that this rank is between two steps, before the sync point: a new one in its place begins here."""
+        """Record that this rank is between two steps, before the sync point: its replacement would begin here."""
         if self._borders is not None:
             self._borders.reached(self._border, self._led(), self._alike())
 
     @property
     def _border(self) -> int:
-        """The number of the last border."""
+        """Number of the last border between two steps."""
         return self.position.steps
 
     def _alike(self) -> dict[str, Any]:
-        """Return what the loops of all ranks have alike."""
+        """Return the loop state that is equal on all ranks."""
         alike = {"position": self.position, "start": self.start, "saved_steps": self._saved_steps}
         return {**alike, "agreed": self._agreement.state()}
 
     def _led(self) -> dict[str, Any] | None:
-        """Return what only the first rank's loop has, of which a part may change later on; None in others."""
+        """Return copies of the loop state that only the first rank has; None in the others."""
         if not self.leads:
             return None
-        known = {"history": self._told_history(), "epochs": list(self._epochs_told), "read": list(self._read)}
+        known = {"history": self._copied_history(), "epochs": list(self._reported_epochs), "read": list(self._read)}
         return {**known, "checkpoint_steps": self._checkpointer.steps}
 
     def _take_place(self, received: State) -> None:
-        """Continue at the border of the others, in place of a rank that is lost."""
+        """Continue in place of a lost rank, at the border where the other ranks wait."""
         task = self._task
         if self.leads and (task.stop_names or (task.checkpoint is not None and task.checkpoint.best)):
             self.start_all_again("worker 0 was lost, which knew the best checkpoint or a score to stop by")
@@ -239,7 +240,7 @@ class SyncedLoop(ABC):
             if own.led is not None:
                 parts, led = own.led
                 self._state.restore_some(parts)
-                self.history, self._epochs_told, self._read = led["history"], led["epochs"], led["read"]
+                self.history, self._reported_epochs, self._read = led["history"], led["epochs"], led["read"]
                 self._checkpointer.steps = led["checkpoint_steps"]
             self._state.restore_mirrored(pickle.loads(own.parts))  # noqa: S301 - as above
         self._is_joining = bool(alike.get("is_passed"))
@@ -249,11 +250,11 @@ class SyncedLoop(ABC):
         self._borders.begin(received.border, alike, is_proven=self._behind_step)
 
     def start_all_again(self, why: str) -> NoReturn:
-        """Let all ranks start again, from the last checkpoint, as this one can't take the place of a lost one."""
+        """Restart all ranks from the last checkpoint, as this rank can't replace the lost one."""
         self._session._link.start_all_again(why)
 
     def take_model(self) -> dict[str, Any]:
-        """Return what a model takes over, as it is now: shared parts of the state by name; in the first rank."""
+        """Return the shared parts of the state, by name, for a model to load; in the first rank."""
         return self._state.take_shared(within_epoch=False)
 
     def settle(self) -> None:
@@ -263,12 +264,13 @@ class SyncedLoop(ABC):
         self._let_go()
 
     def outcome(self, trained: Callable[[], dict[str, Any]] | None = None) -> Outcome | None:
-        """End training, with the best state where that was asked for; what the role returns.
+        """End training, with the best checkpoint's state if ``restore_best`` was set; return the role's result.
 
         Parameters
         ----------
         trained
-            Returns what travels back of the trained model, by name. Default: the shared parts of the state.
+            Return the parts of the trained model that the client needs, by name. Default: the shared parts of the
+            state.
 
         Returns
         -------
@@ -286,13 +288,13 @@ class SyncedLoop(ABC):
         self._let_go()
         applied = self._taken_by_all()
         for run, _, before in self._read:
-            if run == self._task.run:  # an earlier attempt, whose workers may have taken their accounts with them
+            if run == self._task.run:  # an earlier attempt, whose workers may have gone before they sent their accounts
                 ranks = sorted({*before, *applied})
                 applied = {rank: [*before.get(rank, []), *applied.get(rank, [])] for rank in ranks}
         return Outcome(
             header=header,
-            history=self._told_history(),
-            epoch=self._epochs_told,
+            history=self._copied_history(),
+            epoch=self._reported_epochs,
             steps=self.position.steps,
             read=[read for read in self._read if read[0] != self._task.run],
             num_rows=self._session.num_rows,
@@ -306,40 +308,40 @@ class SyncedLoop(ABC):
         )
 
     def _check_begun(self, checkpoint: FitCheckpoint) -> None:
-        """Check that a checkpoint of another run was begun with what this one begins with."""
+        """Check that a checkpoint of another run has this run's configuration."""
         if checkpoint.run != self._task.run:
             self._check(checkpoint.configuration, self._configuration)
 
     def _in_parts(self, checkpoint: FitCheckpoint) -> FitCheckpoint:
-        """Return a checkpoint whose state is in parts by name; a kind may know what earlier versions have written."""
+        """Return a checkpoint with its state in named parts; subclasses may convert those of earlier versions."""
         return checkpoint
 
     def _take_over(self, checkpoint: FitCheckpoint) -> None:
         """Continue the history of a checkpoint; in the first rank."""
-        self.history, self._epochs_told, self._read = checkpoint.history, checkpoint.epochs, checkpoint.read
+        self.history, self._reported_epochs, self._read = checkpoint.history, checkpoint.epochs, checkpoint.read
 
     def _note(self, epoch: int, scores: dict[str, Any]) -> None:
-        """Let the history have the scores of an epoch."""
+        """Append the scores of an epoch to the history."""
         if self.leads:
-            self._epochs_told.append(epoch)
+            self._reported_epochs.append(epoch)
             for name, value in scores.items():
                 self.history.setdefault(name, []).append(value)
 
-    def _told_history(self) -> dict[str, list[Any]]:
-        """Return a copy of the history, as a checkpoint and the result have it."""
+    def _copied_history(self) -> dict[str, list[Any]]:
+        """Return a copy of the history, for a checkpoint or the result."""
         return {name: list(values) for name, values in self.history.items()}
 
     def _is_as_scored(self) -> bool:
-        """Return whether the state is what the last scores are of, so that a checkpoint of it may be the best one."""
+        """Return whether the last scores are those of the current state, so its checkpoint may be the best one."""
         return True
 
     def _check_size(self, checkpoint: FitCheckpoint) -> None:
-        """Check that there are as many ranks as then, if each resumes from a part of its own.
+        """Check that the checkpoint is of as many ranks, if each rank has to restore a part of its own.
 
         Raises
         ------
         CheckpointError
-            There are not.
+            It is of another number of ranks.
         """
         bound, size = self._state.bound_to_ranks(within_epoch=checkpoint.batch > 0), self._agreement.size
         if bound and len(checkpoint.own) != size:
@@ -350,24 +352,24 @@ class SyncedLoop(ABC):
             )
 
     def _let_go(self) -> None:
-        """Break the reference cycle with the worker, which would keep rows in the user's process."""
+        """Break the reference cycle with the worker, which would keep rows in memory of the user's process."""
         self._state, self._borders = RankState(), None
 
     def _warning(self) -> str | None:
-        """Return what the user is to be warned of, besides checkpoints."""
+        """Return a warning for the user, besides those about checkpoints; None if there is none."""
         return None
 
     def _report(self, unit: str, number: int, scores: dict[str, Any], **more: int) -> None:
-        """Report the scores of a whole epoch, or of what a kind of model has in place of epochs."""
+        """Report the scores of an epoch, or of the unit that a kind of model has in place of epochs."""
         if self.leads:
             self._session.report(**{unit: number}, **more, **scores_of(scores))
             awaited = self._task.stop_names | self._rules.names
             check_stop_told(awaited, self.history, unit)
             self._checkpointer.scored(None, scores)
-            self._stop_reason = self._rules.met(self.history, self._epochs_told)
+            self._stop_reason = self._rules.met(self.history, self._reported_epochs)
 
     def _pass_sync_point(self, *, epoch_ends: bool) -> bool:
-        """Agree with the other ranks on what follows, and take a checkpoint where it is due."""
+        """Agree with the other ranks whether to save, stop or resize, and do so."""
         save = stop = False
         if self.leads:
             save = self._checkpointer.due(self.position.steps, epoch_ends=epoch_ends)
@@ -389,7 +391,7 @@ class SyncedLoop(ABC):
         raise AssertionError("only loops over batches have other ranks join")
 
     def _save(self) -> None:
-        """Take a checkpoint: all ranks tell what is their own, the first one writes."""
+        """Save a checkpoint: the first rank gathers the own state of all ranks, and writes."""
         self._saved_steps = self.position.steps
         own = self._agreement.of_all(self._state.take_own()) if self._state.has_own else []
         if not self.leads:
@@ -403,8 +405,8 @@ class SyncedLoop(ABC):
             steps=self.position.steps,
             shared=self._state.take_shared(),
             own=own,
-            history=self._told_history(),
-            epochs=list(self._epochs_told),
+            history=self._copied_history(),
+            epochs=list(self._reported_epochs),
             read=[*self._read, (self._task.run, self._agreement.size, self._taken_by_all())],
         )
         self._checkpointer.keep(checkpoint, as_scored=self._is_as_scored())

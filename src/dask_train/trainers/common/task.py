@@ -41,8 +41,8 @@ class LoopTask:
         Distinguishes this call of ``fit`` from others in their checkpoints.
     secret
         By which roles of different hosts know each other; drawn anew.
-    patience_s
-        How long a worker may wait for the others in a step, in seconds.
+    collective_timeout_s
+        Timeout of a collective call, in seconds.
     """
 
     epochs: int = 1
@@ -60,7 +60,7 @@ class LoopTask:
     configuration: dict[str, Any] = field(default_factory=dict, repr=False)
     run: str = ""
     secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
-    patience_s: float = 180.0
+    collective_timeout_s: float = 180.0
 
     def credentials(self, session: Session) -> Credentials:
         """Return what roles of this run on other hosts have to have."""

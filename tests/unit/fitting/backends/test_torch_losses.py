@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from dask_train.fitting.backends.torch import _Through
-from dask_train.fitting.backends.torch_losses import Sums, settled
+from dask_train.fitting.backends.torch_losses import Sums, mark_multiplied
 from dask_train.fitting.backends.tried_gathers import TriedGather, TriedGathers
 
 pytestmark = pytest.mark.backends
@@ -62,7 +62,7 @@ LOSSES = {
         lambda x, y, w: torch.stack([_deep(x @ KERNEL).mean(), _deep(by_row(x, y).sum().reshape(1)).sum()]).sum(),
         [False, False],
     ),
-    "settled": (lambda x, y, w: 2 * settled(by_row(x, y).sum()), [False]),
+    "mark_multiplied": (lambda x, y, w: 2 * mark_multiplied(by_row(x, y).sum()), [False]),
 }
 
 

@@ -36,7 +36,7 @@ def waiting(clock, answers, *, stops=lambda: False):
         return answers()
 
     worker = object.__new__(AsynchronousWorker)
-    worker.task = SimpleNamespace(patience_s=10.0)
+    worker.task = SimpleNamespace(collective_timeout_s=10.0)
     worker.session = SimpleNamespace(size=3, should_stop=stops)
     worker.servers = SimpleNamespace(ended=ended)
     return worker

@@ -37,7 +37,7 @@ def run():
     with ExitStack() as opened:
         addresses = [f"127.0.0.1:{opened.enter_context(hold_port()).getsockname()[1]}" for _ in range(2)]
         header, arrays = model_to_parts(made())
-        task = FitTask(header=header, arrays=arrays, columns=Columns(features=0), patience_s=20.0)
+        task = FitTask(header=header, arrays=arrays, columns=Columns(features=0), collective_timeout_s=20.0)
 
         def session(rank):
             link = SimpleNamespace(spent=TimeSpent())

@@ -84,7 +84,7 @@ class Together:
 
     def __init__(self, model, addresses):
         header, arrays = model_to_parts(model)
-        self.task = FitTask(header=header, arrays=arrays, columns=Columns(features=0), patience_s=30.0)
+        self.task = FitTask(header=header, arrays=arrays, columns=Columns(features=0), collective_timeout_s=30.0)
         self.backend = backend_of("tensorflow")
         self.addresses = addresses
         self.roles = [

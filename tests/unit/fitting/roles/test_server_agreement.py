@@ -68,7 +68,7 @@ def test_training_ends_with_the_weights_that_the_callback_saw_that_stopped_it(mo
     for variable, value in it.moment.ending:
         np.testing.assert_array_equal(variable, value)
     assert not it.moment.control.halt, "the last epoch is validated"
-    it.moment.settle()
+    it.moment.finish_training()
     assert it.did == ["settled"]
 
 

@@ -145,7 +145,7 @@ def test_a_checkpoint_is_brought_and_remembered(num_servers, progress):
     later = loop_of(Servers(ready=True, steps=15, remembered=remembered))
     assert later.keep(state_of(restored)) == Position(1, 5, 15)
     assert restored == [(CALLBACKS, "held then")], "servers have the weights"
-    assert (later.history, later._epochs_told, later._read) == ({"loss": [0.5]}, [0], kept().read)
+    assert (later.history, later._reported_epochs, later._read) == ({"loss": [0.5]}, [0], kept().read)
 
 
 def test_a_checkpoint_of_an_earlier_version_is_brought():

@@ -43,7 +43,7 @@ def ends():
     with hold_port() as holder:
         address = address_of("127.0.0.1", holder)
         session = SimpleNamespace(peers={"worker": [address]}, tls=None, should_stop=stopped.is_set)
-        task = SimpleNamespace(secret=b"run", patience_s=5.0)
+        task = SimpleNamespace(secret=b"run", collective_timeout_s=5.0)
         told = StepLogs()
         spool = Spool(address, spool_credentials(task, session), told)
         model = network(0.0)

@@ -43,7 +43,7 @@ def beside():
     session = SimpleNamespace(
         notice=it.notices.append, should_stop=lambda: it.stops, _link=SimpleNamespace(moved=it.doing.append)
     )
-    task = SimpleNamespace(validation_freq=2, patience_s=30.0)
+    task = SimpleNamespace(validation_freq=2, collective_timeout_s=30.0)
     it.validation = ValidationBeside(task, session, it.model, it.spool)
     return it
 

@@ -91,9 +91,21 @@ def test_an_evaluation_goes_through_all_rows_in_batches_of_its_own(launched):
     task = launched["task"]
     assert (task.validation_batch_size, launched["roles"], task.validation_columns) == (7, {"worker": 2}, task.columns)
     assert launched["display"].keywords == {"rows": 20, "batch_size": 7}
-    for name in ("workers", "batch_size"):
-        with pytest.raises(ValueError, match=f"{name} is 0; it is a whole number of at least 1"):
-            dt.evaluate(NET, X, Y, loss=LOSS, **{name: 0})
+    for name, value, least in (("workers", -1, 0), ("batch_size", 0, 1)):
+        with pytest.raises(ValueError, match=f"{name} is {value}; it is a whole number of at least {least}"):
+            dt.evaluate(NET, X, Y, loss=LOSS, **{name: value})
+
+
+def test_an_evaluation_in_this_process_leaves_the_module_and_random_numbers_as_they_are():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)).double()
+    before, random_before = copy.deepcopy(module), torch.get_rng_state()
+    expected = LOSS(copy.deepcopy(module).eval()(torch.from_numpy(X)), torch.from_numpy(Y)).item()
+    scores = dt.evaluate(module, X, Y, loss=LOSS, metrics=[torch.nn.functional.cross_entropy], workers=0, batch_size=7)
+    assert scores == {"loss": pytest.approx(expected), "cross_entropy": pytest.approx(expected)}
+    assert module.training
+    assert torch.equal(torch.get_rng_state(), random_before)
+    for value, value_before in zip(module.state_dict().values(), before.state_dict().values(), strict=True):
+        assert torch.equal(value, value_before)
 
 
 def test_a_compiled_module_is_trained_within_and_validated_on_the_last_rows():

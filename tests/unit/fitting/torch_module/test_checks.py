@@ -136,6 +136,7 @@ REFUSED = [
     ({"model": bags(max_norm=1.0), "x": WORDS}, ValueError, "0 has max_norm=1, which changes weights"),
     ({"model": frozen()}, ValueError, "no parameters that can be trained"),
     ({"scheduler": 3}, TypeError, "scheduler is a int"),
+    ({"scheduler": lr_scheduler.StepLR}, TypeError, "optimizer alone: .*'step_size'. Pass its other arguments with"),
     ({"scheduler_interval": "batch"}, ValueError, "scheduler_interval is 'batch'; it is 'epoch' or 'step'"),
     ({"scheduler": lr_scheduler.ReduceLROnPlateau, "scheduler_interval": "step"}, ValueError, "ReduceLROnPlateau"),
     ({"metrics": "accuracy"}, TypeError, "metrics is a str"),

@@ -71,7 +71,7 @@ def taken(rank: int, replicas: Any, outer: OuterOptimizer, *, tells: bool = Fals
         if moving.is_due(step + 1) or step + 1 == steps:
             moving.move()
             found.append(values(net))
-            told.extend(local.told())
+            told.extend(local.take_results())
     return found, told, moving
 
 

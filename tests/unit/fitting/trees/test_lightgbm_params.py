@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.fitting.trees.lightgbm_params import last_scores, settled, sums_by_row
+from dask_train.fitting.trees.lightgbm_params import last_scores, sums_by_row, training_params
 
 
 def test_rounds_and_early_stopping_under_other_names():
-    params, rounds, (stops,) = settled(
+    params, rounds, (stops,) = training_params(
         {"objective": "l2", "n_iter": 7, "n_iter_no_change": 3, "early_stopping_min_delta": 0.5}, 100
     )
     assert (rounds, stops.stopping_rounds, stops.min_delta, stops.first_metric_only) == (7, 3, 0.5, False)
     assert params == {
         "objective": "l2", "early_stopping_min_delta": 0.5, "deterministic": True, "force_col_wise": True,
     }  # fmt: skip
-    (stops,) = settled({"early_stopping_round": 2, "first_metric_only": True}, 5)[2]
+    (stops,) = training_params({"early_stopping_round": 2, "first_metric_only": True}, 5)[2]
     assert stops.first_metric_only
 
 
 def test_what_is_not_asked_for():
-    assert settled({"early_stopping_round": None}, 5)[1:] == (5, [])
-    assert settled({"early_stopping_round": -1}, 5)[1:] == (5, [])
-    params = settled({"force_row_wise": True, "deterministic": False}, 5)[0]
+    assert training_params({"early_stopping_round": None}, 5)[1:] == (5, [])
+    assert training_params({"early_stopping_round": -1}, 5)[1:] == (5, [])
+    params = training_params({"force_row_wise": True, "deterministic": False}, 5)[0]
     assert params == {"force_row_wise": True, "deterministic": False}, "LightGBM refuses both"
     with pytest.raises(ValueError, match="n_estimators is 0; a fit has 1 round or more"):
-        settled({}, 0)
+        training_params({}, 0)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,9 @@ def test_what_is_not_asked_for():
     ],
 )
 def test_histograms_are_made_as_is_asked_for_or_as_rows_say(params, by_row, wanted):
-    assert settled(params, 5, by_row=by_row)[0] == {"deterministic": True, **wanted}, "never both, nor either by time"
+    assert training_params(params, 5, by_row=by_row)[0] == {"deterministic": True, **wanted}, (
+        "never both, nor either by time"
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def make(tmp_path):
     """A keeper of some run, and the time that it sees."""
 
     def keeper(every=(10, 60.0), *, run="this", attempt=0, resume=False, best=None, below="kept", **of_task):
-        now, folder, settings = [0.0], tmp_path / below, {"batch_size": 8, "patience_s": 5.0, **of_task}
+        now, folder, settings = [0.0], tmp_path / below, {"batch_size": 8, "collective_timeout_s": 5.0, **of_task}
         task = FitTask(
             header={},
             arrays=[],
@@ -292,7 +292,7 @@ def test_what_is_better_is_told_as_in_keras(make, recwarn):
 
 
 def test_a_place_that_does_not_answer_ends_training_at_a_deadline(make):
-    keeper, _ = make(patience_s=0.01)
+    keeper, _ = make(collective_timeout_s=0.01)
     keeper._session.folder = slow = Slow()
     keeper.keep(kept(keeper))
     with pytest.raises(CheckpointError, match=r"is still being written after 0\.01 s"):

@@ -76,9 +76,9 @@ def test_a_position_has_one_place(steps_per_epoch, steps_per_execution):
     epochs = Epochs(NUM_BATCHES, steps_per_epoch, steps_per_execution, 2)
     position = epochs.first(2)
     assert position == 2 * NUM_BATCHES
-    assert epochs.begins_turn(2)
+    assert epochs.begins_pass(2)
     for epoch in range(2, 9):
         for batch in range(epochs.size(epoch)):
             assert epochs.place(position) == (epoch, batch)
             position += 1
-        assert epochs.begins_turn(epoch + 1) == (position % NUM_BATCHES == 0)
+        assert epochs.begins_pass(epoch + 1) == (position % NUM_BATCHES == 0)

@@ -26,10 +26,10 @@ class Ring:
     made: list[Ring]
     fails = False
 
-    def __init__(self, addresses: list[str], place: int, credentials: str, patience_s: float) -> None:
+    def __init__(self, addresses: list[str], place: int, credentials: str, collective_timeout_s: float) -> None:
         if Ring.fails:
             raise LaunchError("The others did not come.")
-        self.of, self.is_closed = (addresses, place, credentials, patience_s), False
+        self.of, self.is_closed = (addresses, place, credentials, collective_timeout_s), False
         Ring.made.append(self)
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ def session(monkeypatch):
         memory.close()
 
 
-TASK: Any = SimpleNamespace(patience_s=5.0, credentials=lambda _: "credentials")
+TASK: Any = SimpleNamespace(collective_timeout_s=5.0, credentials=lambda _: "credentials")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which host holds which partition for a run."""
+"""Assigns partitions to hosts for a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import heapq
 import numpy as np
 
 
-def settle(lengths: np.ndarray, home: np.ndarray, demand: np.ndarray) -> np.ndarray:
+def assign_partitions(lengths: np.ndarray, home: np.ndarray, demand: np.ndarray) -> np.ndarray:
     """Spread partitions over hosts so that each has about the rows that its ranks take, moving few.
 
     Parameters

@@ -9,8 +9,8 @@ from typing import Any
 
 from dask_train.collections import check_data
 from dask_train.driver.computing import LOOKS, while_computed
-from dask_train.driver.course import Course
 from dask_train.driver.dispatch import Dispatch
+from dask_train.driver.run_context import RunContext
 from dask_train.errors import ClosedError, DataError
 from dask_train.process import messages
 from dask_train.process.messages import Message, RoleProcess, fields_of
@@ -20,48 +20,48 @@ from dask_train.run import events
 PROGRESS_S = 1.0
 
 
-class Heard:
-    """Notes what was heard of agents, and when."""
+class AgentMessages:
+    """Handles the messages of agents: as events of the run, records in its history, or questions to answer."""
 
-    def __init__(self, course: Course, dispatch: Dispatch) -> None:
-        self._course, self._dispatch = course, dispatch
+    def __init__(self, context: RunContext, dispatch: Dispatch) -> None:
+        self._context, self._dispatch = context, dispatch
         self._awaits: dict[RoleProcess, bool] = {}  # which attempt of a role awaits the client
 
-    def told(self, message: Message, of: RoleProcess | None) -> None:
-        """One message of an agent, the scheduler or another client; by this clock, as all deadlines are."""
+    def handle(self, message: Message, of: RoleProcess | None) -> None:
+        """Handle a message of an agent, the scheduler or another client. Events get the time of the driver's clock."""
         match message:
             case messages.WorkerLost():
                 self._dispatch.worker_lost(message.address)
-                self._course.happened(_event(message, self._course.now()))
+                self._context.happened(_event(message, self._context.now()))
             case messages.Stop():
-                self._course.happened(events.StopAsked(time=self._course.now(), reason=message.reason))
+                self._context.happened(events.StopAsked(time=self._context.now(), reason=message.reason))
             case messages.DataFailed() | messages.DataProgressed():
-                self._course.happened(_event(message, self._course.now()))
+                self._context.happened(_event(message, self._context.now()))
             case _:
                 assert of is not None
-                if self._course.state.roles[of.key].attempt == of.attempt:
-                    _HEARD[type(message)](self, of, message)
+                if self._context.state.roles[of.key].attempt == of.attempt:
+                    HANDLERS[type(message)](self, of, message)
 
     def _happened(self, kind: type[events.RoleEvent], of: RoleProcess, **more: Any) -> None:
-        self._course.happened(kind(time=self._course.now(), **of._asdict(), **more))
+        self._context.happened(kind(time=self._context.now(), **of._asdict(), **more))
 
     # Where the role is
 
     def _turned(self, of: RoleProcess, message: Message) -> None:
-        self._course.happened(_event(message, self._course.now(), of))
+        self._context.happened(_event(message, self._context.now(), of))
 
     def _ended(self, of: RoleProcess, message: messages.Ended) -> None:
-        self._course.history.results[of.key] = message
+        self._context.history.results[of.key] = message
         self._turned(of, message)
 
     def _failed(self, of: RoleProcess, message: messages.Failed) -> None:
-        self._course.history.raised[of.key] = message
+        self._context.history.raised[of.key] = message
         self._turned(of, message)
 
     # What it does
 
     def _moved(self, of: RoleProcess, message: messages.Progress | messages.Reported | messages.Value) -> None:
-        if self._course.history.moved(of.key, message, self._course.now(), PROGRESS_S):
+        if self._context.history.moved(of.key, message, self._context.now(), PROGRESS_S):
             self._happened(events.Progressed, of)
         known = self._awaits.get(of, False)  # the state may be some events behind
         awaits = message.awaits_client if isinstance(message, messages.Progress) else known
@@ -70,30 +70,30 @@ class Heard:
             self._happened(events.AwaitsClient, of, awaits=awaits)
 
     def _noted(self, of: RoleProcess, message: Message) -> None:
-        self._course.history.told(of, message)
+        self._context.history.record(of, message)
 
     # What it asks for
 
     def _data_set_wanted(self, of: RoleProcess, wanted: messages.DataSetWanted) -> None:
-        self._course.spawn(self._open_data_set(of, wanted))
+        self._context.spawn(self._open_data_set(of, wanted))
 
     async def _open_data_set(self, of: RoleProcess, wanted: messages.DataSetWanted) -> None:
         question = fields_of(wanted)
         try:
-            async with self._waits(of, self._course.data.own_keys, messages.DataSetFound(**question, to_come=True)):
-                number = await self._course.data.open(wanted.name, check_data)
-            self._course.history.files_skipped(self._course.data.num_skipped())
+            async with self._waits(of, self._context.data.own_keys, messages.DataSetFound(**question, to_come=True)):
+                number = await self._context.data.open(wanted.name, check_data)
+            self._context.history.files_skipped(self._context.data.num_skipped())
         except DataError as error:
             self._dispatch.answer(of, messages.DataSetFound(**question, error=str(error)))
         else:
-            self._dispatch.tell_of(of, number, self._course.data.opened(number))
+            self._dispatch.tell_of(of, number, self._context.data.opened(number))
             self._dispatch.answer(of, messages.DataSetFound(**question, number=number))
 
     def _group_wanted(self, of: RoleProcess, wanted: messages.GroupWanted) -> None:
-        self._course.spawn(self._open_group(of, wanted))
+        self._context.spawn(self._open_group(of, wanted))
 
     async def _open_group(self, of: RoleProcess, wanted: messages.GroupWanted) -> None:
-        question, data = fields_of(wanted), self._course.data.by_role[of.role]
+        question, data = fields_of(wanted), self._context.data.by_role[of.role]
 
         try:
             async with self._waits(of, data.own_keys, messages.GroupComputed(**question, to_come=True)):
@@ -101,8 +101,8 @@ class Heard:
         except ClosedError as error:
             self._dispatch.answer(of, messages.GroupComputed(**question, error=str(error)))
         except DataError as error:
-            self._course.history.driver_error = error.__cause__
-            self._course.happened(events.DataLost(time=self._course.now(), error=str(error)))
+            self._context.history.driver_error = error.__cause__
+            self._context.happened(events.DataLost(time=self._context.now(), error=str(error)))
         else:
             self._dispatch.answer(of, messages.GroupComputed(**question, schema=schema, parts=parts))
 
@@ -115,10 +115,10 @@ class Heard:
             self._happened(events.Progressed, of)
             self._dispatch.answer(of, to_come)
 
-        return while_computed(self._course.peer, keys, self._course.state.plan.progress_s / LOOKS, tell)
+        return while_computed(self._context.peer, keys, self._context.state.plan.progress_s / LOOKS, tell)
 
     def _stream_left(self, of: RoleProcess, message: messages.StreamLeft) -> None:
-        self._course.data.by_role[of.role].left(of.role, of.rank, message.stream)
+        self._context.data.by_role[of.role].left(of.role, of.rank, message.stream)
 
 
 def _event(message: Message, time: float, of: RoleProcess | None = None) -> events.Event:
@@ -144,23 +144,23 @@ EVENTS: dict[type[Message], type[events.Event]] = {
     messages.DataFailed: events.DataLost,
 }
 
-_HEARD: dict[type[Message], Callable[[Heard, RoleProcess, Any], None]] = {
-    messages.Ready: Heard._turned,
-    messages.Loaded: Heard._turned,
-    messages.Started: Heard._turned,
-    messages.Meets: Heard._turned,
-    messages.CannotGoOn: Heard._turned,
-    messages.Ended: Heard._ended,
-    messages.Failed: Heard._failed,
-    messages.Exited: Heard._turned,
-    messages.Progress: Heard._moved,
-    messages.Reported: Heard._moved,
-    messages.Value: Heard._moved,
-    messages.Pictured: Heard._noted,
-    messages.Notice: Heard._noted,
-    messages.WentOn: Heard._noted,
-    messages.Accounted: Heard._noted,
-    messages.DataSetWanted: Heard._data_set_wanted,
-    messages.GroupWanted: Heard._group_wanted,
-    messages.StreamLeft: Heard._stream_left,
+HANDLERS: dict[type[Message], Callable[[AgentMessages, RoleProcess, Any], None]] = {
+    messages.Ready: AgentMessages._turned,
+    messages.Loaded: AgentMessages._turned,
+    messages.Started: AgentMessages._turned,
+    messages.Meets: AgentMessages._turned,
+    messages.CannotGoOn: AgentMessages._turned,
+    messages.Ended: AgentMessages._ended,
+    messages.Failed: AgentMessages._failed,
+    messages.Exited: AgentMessages._turned,
+    messages.Progress: AgentMessages._moved,
+    messages.Reported: AgentMessages._moved,
+    messages.Value: AgentMessages._moved,
+    messages.Pictured: AgentMessages._noted,
+    messages.Notice: AgentMessages._noted,
+    messages.WentOn: AgentMessages._noted,
+    messages.Accounted: AgentMessages._noted,
+    messages.DataSetWanted: AgentMessages._data_set_wanted,
+    messages.GroupWanted: AgentMessages._group_wanted,
+    messages.StreamLeft: AgentMessages._stream_left,
 }

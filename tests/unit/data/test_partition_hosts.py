@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_train.data.settle import settle
+from dask_train.data.partition_hosts import assign_partitions
 
 
 def excesses(lengths: np.ndarray, owner: np.ndarray, demand: np.ndarray) -> np.ndarray:
@@ -27,7 +27,7 @@ def clusters(draw, *, homeless):
 @given(clusters(homeless=True))
 def test_in_the_end_no_move_of_one_partition_gains_its_rows(cluster):
     lengths, home, demand = cluster
-    owner = settle(lengths, home, demand)
+    owner = assign_partitions(lengths, home, demand)
     assert owner.dtype == np.int64
     assert owner.shape == lengths.shape
     assert ((owner >= 0) & (owner < len(demand))).all()
@@ -38,13 +38,13 @@ def test_in_the_end_no_move_of_one_partition_gains_its_rows(cluster):
             then = now.copy()
             then[[owner[partition], host]] += [-size, size]
             assert np.abs(now).sum() - np.abs(then).sum() < size
-    assert (settle(lengths, owner, demand) == owner).all(), "and a second time nothing moves"
+    assert (assign_partitions(lengths, owner, demand) == owner).all(), "and a second time nothing moves"
 
 
 @given(clusters(homeless=False))
 def test_what_moves_gains_as_many_rows(cluster):
     lengths, home, demand = cluster
-    owner = settle(lengths, home, demand)
+    owner = assign_partitions(lengths, home, demand)
     gained = np.abs(excesses(lengths, home, demand)).sum() - np.abs(excesses(lengths, owner, demand)).sum()
     assert gained >= lengths[owner != home].sum() * demand.sum()
     assert (owner[lengths == 0] == home[lengths == 0]).all()
@@ -52,19 +52,19 @@ def test_what_moves_gains_as_many_rows(cluster):
 
 def test_the_largest_that_fit_move_to_the_host_that_lacks_most():
     lengths, home = np.array([60, 10, 10, 30, 10]), np.array([0, 0, 0, 0, 1])
-    assert settle(lengths, home, np.array([2, 1, 1])).tolist() == [0, 1, 1, 2, 1]
+    assert assign_partitions(lengths, home, np.array([2, 1, 1])).tolist() == [0, 1, 1, 2, 1]
 
 
 def test_those_without_a_home_fill_what_is_lacking():
     lengths, home = np.array([40, 25, 30, 20]), np.array([0, -1, -1, -1])
-    assert settle(lengths, home, np.array([3, 3])).tolist() == [0, 1, 1, 0]
+    assert assign_partitions(lengths, home, np.array([3, 3])).tolist() == [0, 1, 1, 0]
 
 
 def test_many_partitions_of_all_sizes_come_out_even():
     random = np.random.default_rng(0)
     lengths, home = random.integers(0, 2_000, 100_000), random.integers(-1, 64, 100_000) ** 2 // 64
     demand = random.integers(1, 9, 64)
-    owner = settle(lengths, home, demand)
+    owner = assign_partitions(lengths, home, demand)
     assert np.abs(excesses(lengths, owner, demand)).max() < 100 * demand.sum(), "a twentieth of a large partition"
     had_to = np.maximum(0, excesses(lengths, home, demand)).sum() / demand.sum() + lengths[home < 0].sum()
     assert lengths[owner != home].sum() <= had_to + 64 * 2_000

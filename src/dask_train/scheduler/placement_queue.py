@@ -1,4 +1,4 @@
-"""The gang: room for all roles of a run or for none, in the order in which runs asked, given back by the run's end."""
+"""The placement queue: room for all roles of a run or for none, first come, first served; freed when the run ends."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def is_leaving(ws: Any) -> bool:
     return ws.status.name in LEAVING
 
 
-class Gang:
-    """Which run has which room, and which runs wait for some."""
+class PlacementQueue:
+    """Places roles of runs on Dask workers, and queues the requests that have to wait."""
 
     def __init__(self, scheduler: Any, runs: Runs) -> None:
         self.scheduler = scheduler

@@ -18,7 +18,7 @@ from dask_train.scheduler.watched import Watched, changed_within
 from dask_train.shared_data.run_data import RunData
 
 
-class Course:
+class RunContext:
     """What the driver shares with those that carry its commands and hear its agents; lives on the client's event loop.
 
     Attributes

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dask_train.data.parcel import Parcel
-from dask_train.driver.course import Course, in_words
 from dask_train.driver.job import Job
+from dask_train.driver.run_context import RunContext, in_words
 from dask_train.errors import RoleLostError, StalledError
 from dask_train.frameworks.registry import find_framework
 from dask_train.run import events
@@ -20,7 +20,7 @@ from dask_train.run.state import RunPlan
 LONG_S = 60.0
 
 
-def course() -> Course:
+def context() -> RunContext:
     plan = RunPlan(counts={"worker": 1}, training=frozenset({"worker"}))
     job = Job(
         id="run",
@@ -34,15 +34,15 @@ def course() -> Course:
         checkpoint=None,
     )
     peer: Any = SimpleNamespace()
-    return Course(peer, job, SimpleNamespace())  # type: ignore[arg-type]
+    return RunContext(peer, job, SimpleNamespace())  # type: ignore[arg-type]
 
 
-async def event_of(it: Course) -> events.Event:
+async def event_of(it: RunContext) -> events.Event:
     return await asyncio.wait_for(it._events.get(), LONG_S)
 
 
 async def test_who_waits_looks_at_each_change_until_it_is_met():
-    it, looks = course(), list[int]()
+    it, looks = context(), list[int]()
 
     def met() -> bool:
         looks.append(len(looks))
@@ -60,15 +60,15 @@ async def test_who_waits_looks_at_each_change_until_it_is_met():
 
 @pytest.mark.parametrize("after_s", [-1.0, 0.0, 0.002])
 async def test_a_deadline_ends_the_wait(after_s):
-    assert not await course().until(lambda: False, time.monotonic() + after_s)
+    assert not await context().until(lambda: False, time.monotonic() + after_s)
 
 
 async def test_what_is_met_is_met_whatever_the_deadline():
-    assert await course().until(lambda: True, time.monotonic() - 1.0)
+    assert await context().until(lambda: True, time.monotonic() - 1.0)
 
 
 async def test_what_fails_beside_the_loop_fails_the_run():
-    it = course()
+    it = context()
 
     async def fails() -> None:
         raise StalledError("Nothing came.")
@@ -83,7 +83,7 @@ async def test_what_fails_beside_the_loop_fails_the_run():
 
 
 async def test_what_is_cancelled_or_returns_is_no_event():
-    it = course()
+    it = context()
     cancelled, returns = it.spawn(asyncio.sleep(LONG_S)), it.spawn(asyncio.sleep(0))
     cancelled.cancel()
     await asyncio.wait([cancelled, returns])
@@ -94,13 +94,13 @@ async def test_what_is_cancelled_or_returns_is_no_event():
 
 
 async def test_a_scheduler_that_does_not_answer_is_told_no_more():
-    it = course()
+    it = context()
     it.history.driver_error = RoleLostError("The scheduler did not answer.")
     assert it.is_unanswered
 
 
 async def test_a_task_is_held_until_it_is_done():
-    it = course()
+    it = context()
     task = it.spawn(asyncio.sleep(LONG_S))
     assert it._tasks == {task}, "the event loop itself keeps only a weak reference"
     task.cancel()

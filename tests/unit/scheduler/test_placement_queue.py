@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from dask_train.scheduler.devices import DeviceRequest, Offer
-from dask_train.scheduler.gang import Gang, PlacementRequest
+from dask_train.scheduler.placement_queue import PlacementQueue, PlacementRequest
 from dask_train.scheduler.runs import KnownRun, Runs
 
 
 class Cluster:
-    """A gang on a scheduler, and runs ``r1``, ``r2``... that ask for workers."""
+    """A placement_queue on a scheduler, and runs ``r1``, ``r2``... that ask for workers."""
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
         self.runs = Runs()
-        self.gang = Gang(scheduler, self.runs)
+        self.placement_queue = PlacementQueue(scheduler, self.runs)
 
     def run(self, name: str) -> KnownRun:
         return self.runs.by_id.setdefault(name, KnownRun(name, "me", {}))
@@ -32,7 +32,7 @@ class Cluster:
 
     def ask(self, name: str, count: int, **more: Any) -> PlacementRequest:
         request = self.request(name, count, **more)
-        assert self.gang.ask(request) == ""
+        assert self.placement_queue.ask(request) == ""
         return request
 
     def granted(self, name: str, count: int, **more: Any) -> list[str]:
@@ -51,7 +51,7 @@ def test_all_or_none(cluster):
     assert sorted(cluster.granted("r1", 4)) == ["a", "a", "b", "c"]
     waiting = cluster.ask("r2", 3)
     assert (waiting.granted, waiting.changed.is_set(), cluster.run("r2").places) == ({}, False, {})
-    assert cluster.gang.why(waiting) == (
+    assert cluster.placement_queue.why(waiting) == (
         "3 roles need as many free threads, and 2 of 6 are free. a carries 2 roles of r1. b carries 1 role of r1. "
         "c carries 1 role of r1."
     )
@@ -62,9 +62,9 @@ def test_first_come_first_served(cluster):
     large, small = cluster.ask("r2", 4), cluster.ask("r3", 1)
     assert not large.granted
     assert not small.granted, "it does not overtake"
-    assert cluster.gang.why(small).endswith("1 other runs are first in line.")
-    assert "first in line" not in cluster.gang.why(large)
-    cluster.gang.free(cluster.run("r1"))
+    assert cluster.placement_queue.why(small).endswith("1 other runs are first in line.")
+    assert "first in line" not in cluster.placement_queue.why(large)
+    cluster.placement_queue.free(cluster.run("r1"))
     assert (len(large.granted), len(small.granted)) == (4, 1)
     assert large.changed.is_set()
     assert small.changed.is_set()
@@ -73,7 +73,7 @@ def test_first_come_first_served(cluster):
 def test_what_one_role_gives_back_serves_the_next(cluster):
     cluster.ask("r1", 6)
     waiting = cluster.ask("r2", 1)
-    cluster.gang.free(cluster.run("r1"), [("worker", 5)])
+    cluster.placement_queue.free(cluster.run("r1"), [("worker", 5)])
     assert len(waiting.granted) == 1
     assert len(cluster.run("r1").places) == 5
 
@@ -81,7 +81,7 @@ def test_what_one_role_gives_back_serves_the_next(cluster):
 def test_a_request_that_is_given_up_lets_the_next_one_through(cluster):
     cluster.ask("r1", 5)
     large, small = cluster.ask("r2", 4), cluster.ask("r3", 1)
-    cluster.gang.free(cluster.run("r2"), [("worker", 0)])
+    cluster.placement_queue.free(cluster.run("r2"), [("worker", 0)])
     assert (large.granted, large.changed.is_set()) == ({}, True)
     assert small.granted
 
@@ -91,7 +91,7 @@ def test_what_one_role_gives_back_leaves_the_request_for_another(cluster):
     del cluster.scheduler.workers["c"]
     request = cluster.ask("r1", 1, first=5)
     assert not request.granted
-    cluster.gang.free(cluster.run("r1"), [("worker", 0)])
+    cluster.placement_queue.free(cluster.run("r1"), [("worker", 0)])
     assert request.granted
 
 
@@ -100,7 +100,7 @@ def test_a_dask_worker_that_comes_serves_who_waits(cluster):
     assert len(waiting.granted) == 3, "shared"
     waiting = cluster.ask("r2", 6)
     cluster.scheduler.add("d", 2)
-    cluster.gang.serve()
+    cluster.placement_queue.serve()
     assert len(waiting.granted) == 6
 
 
@@ -130,9 +130,9 @@ def test_a_gang_that_has_to_wait_is_first_in_line(cluster):
     others = cluster.ask("r2", 1)
     del cluster.scheduler.workers["c"]
     again = cluster.ask("r1", 4)
-    assert cluster.gang.waiting == [again, others]
+    assert cluster.placement_queue.waiting == [again, others]
     assert not others.granted, "though there is room for it"
-    cluster.gang.free(cluster.run("r0"))
+    cluster.placement_queue.free(cluster.run("r0"))
     assert len(again.granted) == 4
     assert not others.granted
 
@@ -146,7 +146,7 @@ def test_a_gang_takes_the_place_of_the_role_that_it_was_waiting_for(cluster):
     again = cluster.ask("r1", 6)
     assert (role.granted, role.changed.is_set()) == ({}, True)
     assert len(again.granted) == 6
-    assert cluster.gang.waiting == []
+    assert cluster.placement_queue.waiting == []
 
 
 def test_a_run_that_shares_threads_gets_its_lost_role_again(a_scheduler):
@@ -161,10 +161,10 @@ def test_a_run_that_does_not_share_waits_for_a_dask_worker_that_comes_again(clus
     del cluster.scheduler.workers["c"]
     lost = [(key, {}) for key, (address, _) in cluster.run("r1").places.items() if address == "c"]
     again = PlacementRequest(cluster.run("r1"), lost, None)
-    assert cluster.gang.ask(again) == ""
+    assert cluster.placement_queue.ask(again) == ""
     assert not again.granted
     cluster.scheduler.add("d", 2)
-    cluster.gang.serve()
+    cluster.placement_queue.serve()
     assert set(again.granted.values()) == {"d"}
 
 
@@ -173,19 +173,19 @@ def test_a_run_that_does_not_share_waits_for_a_dask_worker_that_comes_again(clus
 
 def test_what_can_never_be_is_not_put_in_line(cluster):
     cluster.scheduler.workers["a"].resources = {"GPU": 1}
-    assert cluster.gang.ask(cluster.request("r1", 1, GPU=2)) == "no Dask worker declares GPU=2"
-    assert cluster.gang.waiting == []
+    assert cluster.placement_queue.ask(cluster.request("r1", 1, GPU=2)) == "no Dask worker declares GPU=2"
+    assert cluster.placement_queue.waiting == []
 
 
 def test_resources_of_tasks_and_of_roles_count(cluster):
     cluster.scheduler.workers["a"].resources = {"GPU": 3}
     cluster.scheduler.workers["a"].used_resources = {"GPU": 1}
     assert cluster.granted("r1", 1, GPU=1) == ["a"]
-    assert cluster.gang.capacities(["a"])[0].resources == {"GPU": 1}
+    assert cluster.placement_queue.capacities(["a"])[0].resources == {"GPU": 1}
     assert cluster.granted("r2", 1, GPU=1) == ["a"]
     waiting = cluster.ask("r3", 1, GPU=1)
-    assert "0 GPU left." in cluster.gang.why(waiting)
-    cluster.gang.free(cluster.run("r1"))
+    assert "0 GPU left." in cluster.placement_queue.why(waiting)
+    cluster.placement_queue.free(cluster.run("r1"))
     assert waiting.granted
 
 
@@ -200,15 +200,15 @@ def test_dask_workers_that_take_none_say_why(cluster):
     others = {"b": "carries network n1"}
     cluster.scheduler.plugins["another"] = SimpleNamespace(why_taken=lambda address: others.get(address, ""))
     cluster.scheduler.extensions["multi_locks"]._request_locks(["c"], "xgboost", 1)
-    assert [room.why_not for room in cluster.gang.capacities(None)] == [
+    assert [room.why_not for room in cluster.placement_queue.capacities(None)] == [
         "is paused (memory at 84%)",
         "carries network n1",
         "is locked by another library, such as xgboost.dask",
     ]
     waiting = cluster.ask("r1", 1)
-    assert "c is locked by another library, such as xgboost.dask." in cluster.gang.why(waiting)
+    assert "c is locked by another library, such as xgboost.dask." in cluster.placement_queue.why(waiting)
     cluster.scheduler.extensions["multi_locks"].release("xgboost")
-    cluster.gang.serve()
+    cluster.placement_queue.serve()
     assert list(waiting.granted.values()) == ["c"]
 
 
@@ -216,12 +216,12 @@ def test_the_lock_of_a_dask_worker_is_held_while_it_carries_a_role(cluster):
     cluster.ask("r1", 1, on=["a"])
     cluster.ask("r2", 1, on=["a"])
     assert cluster.scheduler.locked == {"a": ["train-roles-on-a"]}
-    cluster.gang.free(cluster.run("r1"))
+    cluster.placement_queue.free(cluster.run("r1"))
     assert cluster.scheduler.locked == {"a": ["train-roles-on-a"]}
     assert not cluster.scheduler.extensions["multi_locks"]._request_locks(["a"], "xgboost", 1), "it waits"
     cluster.scheduler.extensions["multi_locks"].events["xgboost"] = woken = SimpleNamespace(set=lambda: got.append(1))
     got: list[int] = []
-    cluster.gang.free(cluster.run("r2"))
+    cluster.placement_queue.free(cluster.run("r2"))
     assert cluster.scheduler.locked == {"a": ["xgboost"]}
     assert (got, bool(woken)) == ([1], True)
     assert not cluster.ask("r3", 1, on=["a"]).granted
@@ -230,14 +230,14 @@ def test_the_lock_of_a_dask_worker_is_held_while_it_carries_a_role(cluster):
 def test_the_lock_of_a_dask_worker_that_left_is_released(cluster):
     cluster.ask("r1", 6)
     del cluster.scheduler.workers["c"]
-    cluster.gang.free(cluster.run("r1"))
+    cluster.placement_queue.free(cluster.run("r1"))
     assert cluster.scheduler.locked == {}
-    assert cluster.gang.carrying() == set()
+    assert cluster.placement_queue.carrying() == set()
 
 
 def test_a_role_that_was_never_placed_gives_nothing_back(cluster):
     cluster.ask("r1", 1)
-    cluster.gang.free(cluster.run("r1"), [("worker", 7)])
+    cluster.placement_queue.free(cluster.run("r1"), [("worker", 7)])
     assert len(cluster.run("r1").places) == 1
 
 
@@ -254,26 +254,26 @@ def with_devices(cluster: Cluster, name: str, count: int, devices: str, **more: 
 
 def test_a_device_is_given_once_in_the_cluster_and_again_when_its_run_is_over(cluster):
     first, second = with_devices(cluster, "r1", 2, "xyz"), with_devices(cluster, "r2", 2, "xyz")
-    assert (cluster.gang.ask(first), cluster.gang.ask(second)) == ("", "")
+    assert (cluster.placement_queue.ask(first), cluster.placement_queue.ask(second)) == ("", "")
     assert sorted(cluster.run("r1").devices.values()) == ["x", "y"]
     assert not second.granted
-    assert cluster.gang.why(second).endswith("2 of them need a GPU, and 2 GPUs are used by other runs.")
-    cluster.gang.free(cluster.run("r1"))
+    assert cluster.placement_queue.why(second).endswith("2 of them need a GPU, and 2 GPUs are used by other runs.")
+    cluster.placement_queue.free(cluster.run("r1"))
     assert (cluster.run("r1").devices, len(second.granted)) == ({}, 2)
 
 
 def test_a_lost_role_gets_its_device_again(cluster):
-    assert cluster.gang.ask(with_devices(cluster, "r1", 2, "xy")) == ""
+    assert cluster.placement_queue.ask(with_devices(cluster, "r1", 2, "xy")) == ""
     lost = cluster.run("r1").devices["worker", 1]
-    assert cluster.gang.ask(with_devices(cluster, "r1", 1, "xy", first=1)) == ""
+    assert cluster.placement_queue.ask(with_devices(cluster, "r1", 1, "xy", first=1)) == ""
     assert cluster.run("r1").devices["worker", 1] == lost
 
 
 def test_more_devices_than_there_are_can_never_be_given(cluster):
-    assert cluster.gang.ask(with_devices(cluster, "r1", 2, "x")) == (
+    assert cluster.placement_queue.ask(with_devices(cluster, "r1", 2, "x")) == (
         "2 roles need a GPU each, and the Dask workers have 1 GPU"
     )
-    assert cluster.gang.waiting == []
+    assert cluster.placement_queue.waiting == []
 
 
 def test_room_on_one_host_is_on_no_other(cluster):
@@ -282,29 +282,29 @@ def test_room_on_one_host_is_on_no_other(cluster):
     found, more = cluster.request("r1", 2), cluster.request("r1", 1, first=2)
     found.host = more.host = "host of b"
     for request in (found, more):
-        assert cluster.gang.ask(request) == ""
+        assert cluster.placement_queue.ask(request) == ""
     assert (list(found.granted.values()), more.granted) == (["b", "b"], {})
-    assert "0 of 2 are free" in cluster.gang.why(more)
+    assert "0 of 2 are free" in cluster.placement_queue.why(more)
 
 
 def test_dask_workers_that_carry_roles_or_could(cluster):
     cluster.scheduler.add("d", 1)
     cluster.scheduler.workers["d"].host = "other"
     run = cluster.run("r1")
-    assert cluster.gang.num_places(None, {}, None) == 3
-    assert cluster.gang.num_places(None, {}, None, "other") == 1
-    assert cluster.gang.num_places(None, {"GPU": 1}, None) == 0
-    assert cluster.gang.num_places(None, {}, ["a", "d"]) == 1
+    assert cluster.placement_queue.num_places(None, {}, None) == 3
+    assert cluster.placement_queue.num_places(None, {}, None, "other") == 1
+    assert cluster.placement_queue.num_places(None, {"GPU": 1}, None) == 0
+    assert cluster.placement_queue.num_places(None, {}, ["a", "d"]) == 1
     assert len(cluster.granted("r1", 2, on=["a", "b"])) == 2
     cluster.scheduler.workers["a"].status.name = "paused"
-    assert cluster.gang.num_places(run, {}, None, "h") == 3, "what is paused goes on soon"
-    assert cluster.gang.num_places(None, {}, None, "h") == 2
+    assert cluster.placement_queue.num_places(run, {}, None, "h") == 3, "what is paused goes on soon"
+    assert cluster.placement_queue.num_places(None, {}, None, "h") == 2
     assert cluster.granted("r2", 1, on=["c"]) == ["c"]
-    assert cluster.gang.num_places(run, {}, None, "h") == 3, "it has a free thread"
+    assert cluster.placement_queue.num_places(run, {}, None, "h") == 3, "it has a free thread"
     assert not cluster.ask("r3", 2, on=["c"]).granted
-    assert cluster.gang.num_places(run, {}, None, "h") == 2, "another run waits for room"
+    assert cluster.placement_queue.num_places(run, {}, None, "h") == 2, "another run waits for room"
     cluster.scheduler.workers["a"].status.name = "closing"
-    assert cluster.gang.num_places(run, {}, None, "h") == 1
+    assert cluster.placement_queue.num_places(run, {}, None, "h") == 1
 
 
 def test_a_run_that_follows_dask_workers_takes_those_of_one_host(cluster):
@@ -323,6 +323,6 @@ def test_roles_of_a_lost_dask_worker_share_the_threads_of_the_others(a_scheduler
     assert sorted(cluster.granted("r1", 2)) == ["a", "b"]
     where = {address: key for key, (address, _) in cluster.run("r1").places.items()}
     assert cluster.granted("r1", 1, first=2) == [], "one that joins does not"
-    cluster.gang.free(cluster.run("r1"), [("worker", 2)])
+    cluster.placement_queue.free(cluster.run("r1"), [("worker", 2)])
     del cluster.scheduler.workers["b"]
     assert cluster.granted("r1", 1, first=where["b"][1]) == ["a"]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dask_train.data.stream import Stream
+from dask_train.driver.agent_messages import EVENTS, AgentMessages
 from dask_train.driver.clock import RunClock
-from dask_train.driver.heard import EVENTS, Heard
 from dask_train.process.messages import (
     DataSetWanted,
     GroupWanted,
@@ -29,7 +29,7 @@ from dask_train.run import events
 from dask_train.scheduler.runs import worker_lost
 
 
-class Course:
+class RunContext:
     """Keeps the events; its run has one worker, in attempt 1."""
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class Course:
         self.events: list[events.Event] = []
         self.happened = self.events.append
         self.lost: list[str] = []
-        self.heard = Heard(self, SimpleNamespace(worker_lost=self.lost.append))
+        self.agent_messages = AgentMessages(self, SimpleNamespace(worker_lost=self.lost.append))
 
     def tell(self, message: Message, attempt: int = 1) -> list[str]:
         """The kinds of the events that a message leads to, which has come through the scheduler."""
         before = len(self.events)
-        self.heard.told(*from_plain(to_plain(message, RoleProcess("worker", 0, attempt))))
+        self.agent_messages.handle(*from_plain(to_plain(message, RoleProcess("worker", 0, attempt))))
         return [type(event).__name__ for event in self.events[before:]]
 
 
@@ -53,32 +53,32 @@ def progress(**more: Any) -> Progress:
 
 
 def test_only_what_moves_is_progress():
-    course = Course()
-    assert course.tell(progress()) == ["Progressed"]
-    assert course.tell(progress(moved=False)) == []
-    assert course.tell(Reported(scores=[{}])) == ["Progressed"]
+    context = RunContext()
+    assert context.tell(progress()) == ["Progressed"]
+    assert context.tell(progress(moved=False)) == []
+    assert context.tell(Reported(scores=[{}])) == ["Progressed"]
 
 
 def test_a_wait_for_the_client_is_told_when_it_begins_and_ends_though_the_run_lags_behind():
-    course = Course()
+    context = RunContext()
     waits = progress(moved=False, awaits_client=True)
-    assert course.tell(waits) == ["AwaitsClient"]
-    assert course.tell(waits) == []
-    assert course.tell(Value(value=b"")) == ["Progressed"]
-    assert course.tell(progress(moved=False)) == ["AwaitsClient"]
-    assert [event.awaits for event in course.events if isinstance(event, events.AwaitsClient)] == [True, False]
-    course.state.roles["worker", 0].attempt = 2
-    assert course.tell(waits) == [], "a process that has been replaced"
-    assert course.tell(waits, attempt=2) == ["AwaitsClient"]
+    assert context.tell(waits) == ["AwaitsClient"]
+    assert context.tell(waits) == []
+    assert context.tell(Value(value=b"")) == ["Progressed"]
+    assert context.tell(progress(moved=False)) == ["AwaitsClient"]
+    assert [event.awaits for event in context.events if isinstance(event, events.AwaitsClient)] == [True, False]
+    context.state.roles["worker", 0].attempt = 2
+    assert context.tell(waits) == [], "a process that has been replaced"
+    assert context.tell(waits, attempt=2) == ["AwaitsClient"]
 
 
 def test_times_are_those_of_this_clock():
-    course = Course()
-    course.tell(progress())
-    assert abs(course.events[0].time - time.time()) < 60, "and not of the host that told"
+    context = RunContext()
+    context.tell(progress())
+    assert abs(context.events[0].time - time.time()) < 60, "and not of the host that told"
 
 
-class Awaited(Course):
+class Awaited(RunContext):
     """Its data comes when the event is set; Dask computes meanwhile."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Awaited(Course):
         self.history.files_skipped = lambda _: None
         self.own_keys = self.data.own_keys
         answered = SimpleNamespace(answer=lambda _, answer: self.answers.append(answer), tell_of=lambda *_: None)
-        self.heard = Heard(self, answered)
+        self.agent_messages = AgentMessages(self, answered)
         self.spawned: list[Any] = []
         self.spawn = self.spawned.append
 
@@ -118,25 +118,25 @@ class Awaited(Course):
 )
 def test_a_wait_for_what_dask_computes_is_progress(wanted):
     async def story() -> None:
-        course = Awaited()
-        course.tell(wanted)
-        (waiting,) = course.spawned
+        context = Awaited()
+        context.tell(wanted)
+        (waiting,) = context.spawned
         await waiting
-        *to_come, last = course.answers
+        *to_come, last = context.answers
         assert len(to_come) >= 2
         assert all(answer.to_come and answer.question == 3 for answer in to_come)
         assert not last.to_come
         assert not last.error
-        assert [type(event) for event in course.events] == [events.Progressed] * len(to_come)
+        assert [type(event) for event in context.events] == [events.Progressed] * len(to_come)
 
     asyncio.run(story())
 
 
 def test_what_the_scheduler_itself_tells_is_understood():
-    course = Course()
-    course.heard.told(*from_plain(worker_lost("tcp://a:1")))
-    assert course.lost == ["tcp://a:1"]
-    assert [(type(event), event.address) for event in course.events] == [(events.DaskWorkerLost, "tcp://a:1")]
+    context = RunContext()
+    context.agent_messages.handle(*from_plain(worker_lost("tcp://a:1")))
+    assert context.lost == ["tcp://a:1"]
+    assert [(type(event), event.address) for event in context.events] == [(events.DaskWorkerLost, "tcp://a:1")]
 
 
 @pytest.mark.parametrize("kind", EVENTS)
@@ -151,12 +151,12 @@ def test_an_event_is_what_its_message_says(kind):
     assert {
         each.name: each.type for each in dataclasses.fields(event) if each.name not in stamp
     }.items() <= said.items()
-    course, of = Course(), RoleProcess("worker", 0, 1) if issubclass(event, events.RoleEvent) else None
-    course.history.results, course.history.raised = {}, {}
+    context, of = RunContext(), RoleProcess("worker", 0, 1) if issubclass(event, events.RoleEvent) else None
+    context.history.results, context.history.raised = {}, {}
     made = ((name, getattr(builtins, str(type_), None)) for name, type_ in said.items())
     values = {name: make() for name, make in made if make is not None}  # others have defaults
-    course.heard.told(kind(**values), of)
-    (happened,) = course.events
+    context.agent_messages.handle(kind(**values), of)
+    (happened,) = context.events
     assert type(happened) is event
     assert all(
         getattr(happened, each.name) == values[each.name] for each in dataclasses.fields(event) if each.name in said
