@@ -14,11 +14,11 @@ from dask_train.fitting.torch_module.checkpoints import check_same, schedule_not
 from dask_train.fitting.torch_module.in_place import left_as_after_a_run
 from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
-from dask_train.fitting.torch_module.opened import Opened
 from dask_train.fitting.torch_module.share_steps import ShareSteps
 from dask_train.fitting.torch_module.shares import ModuleShares, computing_alike
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
+from dask_train.fitting.torch_module.training_objects import TrainingObjects
 from dask_train.fitting.torch_module.values import opened, plain
 from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
@@ -81,13 +81,13 @@ def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any]
         replicas = stack.enter_context(process_group(task, session))
         if task.in_place is not None:
             stack.enter_context(left_as_after_a_run(task.in_place.model))
-        opened_task = Opened(task, session)
+        objects = TrainingObjects(task, session)
         seed_rank(task.random, session.rank)
-        metrics = opened_task.metrics_of_validation
-        steps = ModuleSteps(opened_task.module, opened_task.loss, replicas, tells_outputs=metrics.look_at_rows)
+        metrics = objects.metrics_of_validation
+        steps = ModuleSteps(objects.module, objects.loss, replicas, tells_outputs=metrics.look_at_rows)
         passing = Pass(task, steps, metrics, replicas)
         batches = session.batches(batch_size=task.validation_batch_size, shuffle=False)
-        opened_task.module.eval()
+        objects.module.eval()
         with closing(batches):  # type: ignore[type-var]
             passing.through(batches, session._data, -(-session.num_rows // task.validation_batch_size))
         return passing.metrics.results() if session.rank == 0 else None
@@ -127,7 +127,7 @@ class ModuleWorker:
     def __init__(self, task: ModuleTask, session: Session, replicas: ProcessGroup) -> None:
         assert session._data is not None
         self._task, self._session, self._replicas, self._data = task, session, replicas, session._data
-        self._own = Opened(task, session)
+        self._own = TrainingObjects(task, session)
         self._module, self._metrics = self._own.module, self._own.metrics
         tell_of_wire(task.wire, session, replicas, "Gradients" if task.outer is None else "Differences of weights")
         made = self._made_for_shares() if task.num_shares else self._made_for_rank()

@@ -14,7 +14,7 @@ from dask_train.frameworks.torch.modules import device_of, unpickle_parts
 from dask_train.role.session import Session
 
 
-class Opened:
+class TrainingObjects:
     """What a task holds, put together, on this worker's device; what is trained in place stays where the user has it.
 
     Attributes

@@ -13,8 +13,8 @@ from torch.optim import SGD, lr_scheduler
 from dask_train.collectives.hosts import Hosts
 from dask_train.data.columns import Columns
 from dask_train.fitting.spec import InPlace
-from dask_train.fitting.torch_module.opened import Opened, _device
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
+from dask_train.fitting.torch_module.training_objects import TrainingObjects, _device
 from dask_train.frameworks.torch.modules import pickle_parts
 
 DESCENT = partial(SGD, lr=1.0)
@@ -37,7 +37,7 @@ def opened(given, *, in_place=False, by_step=False):
         in_place=InPlace(model=given) if in_place else None,
         by_step=by_step,
     )
-    return Opened(task, SimpleNamespace(rank=0))
+    return TrainingObjects(task, SimpleNamespace(rank=0))
 
 
 def lr_of(one):
