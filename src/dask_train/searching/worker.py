@@ -29,7 +29,7 @@ class TrialPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialOrder:
+class TrialRequest:
     """A trial, as it is sent to the workers of a slot.
 
     Attributes
@@ -113,16 +113,16 @@ class NoMetricError(ValueError):
 
 
 class TrialWorker(Protocol):
-    """What a process does with each order."""
+    """What a process does with each request."""
 
-    def work(self, order: TrialOrder) -> TrialDone | None:
+    def work(self, request: TrialRequest) -> TrialDone | None:
         """Do it; None in workers that are not the first."""
 
     def forget(self) -> None:
-        """Give back what an order has left in the process, however it has ended."""
+        """Give back what a request has left in the process, however it has ended."""
 
 
-class OrderLoop(ABC):
+class TrialServer(ABC):
     """Called with a session, it does what it is sent, until the run ends.
 
     If one of several workers has raised, none continues, since the others wait for it in mid-step: the run fails.
@@ -135,35 +135,35 @@ class OrderLoop(ABC):
         """Return what does it."""
 
     def __call__(self, session: Session) -> None:
-        """Serve orders until the run ends."""
+        """Serve requests until the run ends."""
         worker = self.opened(session)
         while True:
             try:
-                order = session.receive()
+                request = session.receive()
             except ClosedError:
                 return
-            if not isinstance(order, TrialOrder):
+            if not isinstance(request, TrialRequest):
                 continue  # the end of a trial that has ended by itself meanwhile
             began = time.monotonic()
             try:
-                order.settings.apply()  # others than before where the user's function sets some for each trial
-                outcome: TrialDone | TrialFailed | None = worker.work(order)
+                request.settings.apply()  # others than before where the user's function sets some for each trial
+                outcome: TrialDone | TrialFailed | None = worker.work(request)
             except Exception as error:
-                outcome = _failed(order, error, began)
+                outcome = _failed(request, error, began)
                 if session.size > 1:
                     if outcome.without_metric:
                         session.send(outcome)
                     raise
             if outcome is not None:
                 session.send(outcome)  # first: the client makes the next trial meanwhile
-            del outcome, order
+            del outcome, request
             worker.forget()
 
 
-def _failed(order: TrialOrder, error: Exception, began: float) -> TrialFailed:
+def _failed(request: TrialRequest, error: Exception, began: float) -> TrialFailed:
     without_metric = isinstance(error, NoMetricError)
     return TrialFailed(
-        number=order.number,
+        number=request.number,
         error=str(error) if without_metric else f"{type(error).__name__}: {error}"[:2000],
         traceback=traceback.format_exc()[-10_000:],
         seconds=time.monotonic() - began,

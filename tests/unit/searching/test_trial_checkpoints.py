@@ -13,7 +13,7 @@ from dask_train.data.columns import Columns
 from dask_train.fitting.roles.trial import KerasTrialRole
 from dask_train.fitting.spec import FitTask
 from dask_train.searching.model_trials import TrialSession
-from dask_train.searching.worker import TrialOrder, TrialPlace
+from dask_train.searching.worker import TrialPlace, TrialRequest
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
 
@@ -38,10 +38,10 @@ def begun(tmp_path):
         session = Session(tmp_path / f"scratch of {name}")
         place = TrialPlace(url=str(tmp_path / name), earlier=[str(tmp_path / each) for each in earlier])
         task = FitTask(header={"config": "that of the model"}, arrays=[], columns=Columns(features=0), run=name)
-        order = TrialOrder(
+        request = TrialRequest(
             number=3, work=KerasTrialRole(task), metric="val_loss", mode="min", to_beat=to_beat, place=place
         )
-        return TrialSession(session, order, {}, {}), session
+        return TrialSession(session, request, {}, {}), session
 
     return trial
 
