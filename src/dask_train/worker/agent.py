@@ -25,14 +25,13 @@ from dask_train.process.devices import DeviceUse
 from dask_train.process.messages import (
     Accounted,
     Answer,
-    Begin,
     DataFailed,
     DataProgressed,
     DataSetFound,
     DataSetPlaces,
     Diagnose,
     Ended,
-    Enter,
+    EnterFunction,
     Exited,
     Failed,
     Go,
@@ -50,6 +49,7 @@ from dask_train.process.messages import (
     RoleProcess,
     RowsWanted,
     StartProcess,
+    StartRole,
     Stop,
     StreamLeft,
     Value,
@@ -229,7 +229,7 @@ class Agent:
             return  # it was killed before there was a process
         host = "127.0.0.1" if self.worker.address.startswith("inproc://") else self.worker.ip
         child.tell(
-            Begin(
+            StartRole(
                 me=RoleInfo(
                     role=child.role,
                     rank=child.rank,
@@ -268,7 +268,9 @@ class Agent:
     def _go(self, child: RoleChild, command: Go) -> None:
         data = self._data.mapped(0, child.role, child.rank)
         data_timeout_s = self.brief.data_timeout_s
-        child.tell(Enter(peers=command.peers, timeout_s=command.timeout_s, data_timeout_s=data_timeout_s, data=data))
+        child.tell(
+            EnterFunction(peers=command.peers, timeout_s=command.timeout_s, data_timeout_s=data_timeout_s, data=data)
+        )
 
     def _diagnose(self, child: RoleChild, _: Diagnose) -> None:
         self._spawn(self._picture(child))
