@@ -31,7 +31,7 @@ _MEETING = "meeting"
 class TrialLoop(TrialServer):
     """Called with a session, it trains one model after the other."""
 
-    def opened(self, session: Session) -> ModelTrials:
+    def make_worker(self, session: Session) -> ModelTrials:
         """Return what trains them."""
         gc.freeze()  # what the framework is made of stays; to go through it after each trial takes 0.2 s
         return ModelTrials(session)

@@ -131,12 +131,12 @@ class TrialServer(ABC):
     __name__ = "search"
 
     @abstractmethod
-    def opened(self, session: Session) -> TrialWorker:
+    def make_worker(self, session: Session) -> TrialWorker:
         """Return what does it."""
 
     def __call__(self, session: Session) -> None:
         """Serve requests until the run ends."""
-        worker = self.opened(session)
+        worker = self.make_worker(session)
         while True:
             try:
                 request = session.receive()

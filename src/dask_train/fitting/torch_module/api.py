@@ -23,7 +23,7 @@ from dask_train.fitting.torch_module.result import evaluated, module_trained
 from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.share_checks import check_number, check_shared, check_size
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
-from dask_train.fitting.torch_module.values import opened, set_state
+from dask_train.fitting.torch_module.values import from_plain, set_state
 from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.torch.fitting import TorchFitFramework
 from dask_train.frameworks.torch.modules import unpickle_parts
@@ -152,7 +152,7 @@ class Modules(ModelKind):
 def _module_of(task: ModuleTask, trained: dict[str, Any]) -> Any:
     """Return a module like the one that was built, which may be changed meanwhile, with the trained tensors."""
     module = unpickle_parts(task.header["training"], task.arrays).module
-    set_state(module, opened(trained["training"], copies=False)["module"])
+    set_state(module, from_plain(trained["training"], copies=False)["module"])
     return module
 
 

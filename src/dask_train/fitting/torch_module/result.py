@@ -10,7 +10,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result
 from dask_train.fitting.finite import warn_of_evaluation
 from dask_train.fitting.result import FitResult, loop_result
-from dask_train.fitting.torch_module.values import opened, set_state
+from dask_train.fitting.torch_module.values import from_plain, set_state
 from dask_train.trainers.common.outcome import Outcome
 
 
@@ -23,7 +23,7 @@ def module_trained(
     """
     outcome: Outcome | None = result.results["worker"][0]
     if outcome is not None and outcome.header:  # else it is the very module that was trained
-        state = opened(outcome.header["training"], copies=False)
+        state = from_plain(outcome.header["training"], copies=False)
         set_state(module, state["module"])
         if isinstance(optimizer, torch.optim.Optimizer):
             optimizer.load_state_dict(state["optimizer"])

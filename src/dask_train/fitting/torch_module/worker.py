@@ -19,7 +19,7 @@ from dask_train.fitting.torch_module.shares import ModuleShares, computing_alike
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.training_objects import TrainingObjects
-from dask_train.fitting.torch_module.values import opened, plain
+from dask_train.fitting.torch_module.values import from_plain, plain
 from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
@@ -182,13 +182,13 @@ class ModuleWorker:
         """Train to the end."""
         loop, own = self.loop, self._own
         state = RankState()
-        state.shared("training", self._state, lambda state: own.restore(opened(state)))
+        state.shared("training", self._state, lambda state: own.restore(from_plain(state)))
         if (outer := self._outer) is not None:
-            state.shared("outer", lambda: plain(outer.state()), lambda state: self._restore_outer(opened(state)))
+            state.shared("outer", lambda: plain(outer.state()), lambda state: self._restore_outer(from_plain(state)))
             state.own(
                 "optimizer",
                 lambda: plain(own.optimizer.state_dict()),
-                lambda state: own.optimizer.load_state_dict(opened(state)),
+                lambda state: own.optimizer.load_state_dict(from_plain(state)),
                 may_begin_anew=True,
             )
         state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True, led=True)

@@ -41,7 +41,7 @@ class EstimatorLoop(TrialServer):
     columns: Columns
     validation: tuple[str, Columns] | None = None
 
-    def opened(self, session: Session) -> EstimatorWorker:
+    def make_worker(self, session: Session) -> EstimatorWorker:
         """Return what does them, on the rows of all."""
         assert session._data is not None
         tables = {"data": RowTable(session._data.rows_by_number(), self.columns)}
