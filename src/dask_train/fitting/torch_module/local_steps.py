@@ -23,7 +23,7 @@ class LocalSteps:
     ----------
     module, loss
         Of this worker. The loss of a step is that of the worker's own rows.
-    replicas
+    group
         All workers.
     tells_outputs
         Whether outputs and targets of all rows are asked for, as by metrics.
@@ -34,9 +34,9 @@ class LocalSteps:
         Those of a single process.
     """
 
-    def __init__(self, module: torch.nn.Module, loss: Any, replicas: ProcessGroup, *, tells_outputs: bool) -> None:
-        self._module, self._replicas, self._tells_outputs = module, replicas, tells_outputs
-        self.steps, self._whole = ModuleSteps(module, loss, None), GlobalBatch(replicas)
+    def __init__(self, module: torch.nn.Module, loss: Any, group: ProcessGroup, *, tells_outputs: bool) -> None:
+        self._module, self._group, self._tells_outputs = module, group, tells_outputs
+        self.steps, self._whole = ModuleSteps(module, loss, None), GlobalBatch(group)
         self._taken: list[Done] = []
 
     def train(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], step: Callable[[], Any]) -> None:
@@ -82,7 +82,7 @@ class LocalSteps:
             yield mean._replace(outputs=made.filled(tensors[:count]), y=refilled(done.y, tensors[count:]))
 
     def _mean(self, mine: np.ndarray) -> Done:
-        (everyones,) = self._replicas.gather("losses of steps taken alone", [mine])
+        (everyones,) = self._group.gather("losses of steps taken alone", [mine])
         total, rows = everyones.sum(0).tolist()
         return Done(total / rows if rows else float("nan"), None, None, int(rows))
 
@@ -98,7 +98,7 @@ class OuterSteps:
     ----------
     module
         Of this worker; the same weights on all.
-    replicas
+    group
         All workers.
     outer
         The outer optimizer, and after how many steps it acts.
@@ -112,13 +112,13 @@ class OuterSteps:
     """
 
     def __init__(
-        self, module: torch.nn.Module, replicas: ProcessGroup, outer: OuterOptimizer, *, rounds: bool = False
+        self, module: torch.nn.Module, group: ProcessGroup, outer: OuterOptimizer, *, rounds: bool = False
     ) -> None:
         own = {name: one for name, one in module.named_parameters() if one.requires_grad}
         shared = {name: torch.nn.Parameter(one.detach().clone()) for name, one in own.items()}
         self._pairs = list(zip(shared.values(), own.values(), strict=True))
-        self._every, self._size = outer.every, replicas.size
-        self._sums = GradientSums(shared, replicas, rounds=rounds, early=False)
+        self._every, self._size = outer.every, group.size
+        self._sums = GradientSums(shared, group, rounds=rounds, early=False)
         self._optimizer = torch.optim.SGD(
             list(shared.values()), outer.learning_rate, outer.momentum, nesterov=outer.momentum > 0
         )

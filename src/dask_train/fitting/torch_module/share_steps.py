@@ -30,7 +30,7 @@ class ShareSteps(ModuleSteps):
 
     Parameters
     ----------
-    module, loss, replicas, tells_outputs
+    module, loss, group, tells_outputs
         As of :class:`ModuleSteps`.
     shares
         Those of this worker.
@@ -42,17 +42,17 @@ class ShareSteps(ModuleSteps):
         self,
         module: torch.nn.Module,
         loss: Any,
-        replicas: ProcessGroup,
+        group: ProcessGroup,
         *,
         tells_outputs: bool,
         shares: ModuleShares,
         global_rows: Callable[[], int],
     ) -> None:
         super().__init__(module, loss, None, tells_outputs=tells_outputs)
-        self._whole: SharesBatch = SharesBatch(replicas)
+        self._whole: SharesBatch = SharesBatch(group)
         self._shares, self._global_rows = shares, global_rows
         parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
-        self._gradients = ShareGradients(parameters, replicas, shares.num_shares)
+        self._gradients = ShareGradients(parameters, group, shares.num_shares)
 
     def train(
         self,

@@ -61,7 +61,7 @@ class ModuleSteps:
         This worker's module.
     loss
         The user's loss.
-    replicas
+    group
         Process group of all workers; None for a single process.
     tells_outputs
         Whether steps return outputs and targets of all rows, as metrics may need. Default: true.
@@ -92,19 +92,19 @@ class ModuleSteps:
         self,
         module: torch.nn.Module,
         loss: Any,
-        replicas: ProcessGroup | None,
+        group: ProcessGroup | None,
         *,
         tells_outputs: bool = True,
         rounds: bool = False,
         trains: bool = True,
     ) -> None:
         self._module, self._loss = module, loss
-        self._is_alone = replicas is None or replicas.size == 1
-        self._whole = GlobalBatch(replicas)
+        self._is_alone = group is None or group.size == 1
+        self._whole = GlobalBatch(group)
         parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._trained = list(parameters.values())
         summed, tables = (parameters, table_names(module)) if trains else ({}, ())
-        self._sums = GradientSums(summed, replicas, tables, rounds=rounds)
+        self._sums = GradientSums(summed, group, tables, rounds=rounds)
         self._device = device_of(module)
         self._tells_outputs = tells_outputs
         self._losses: dict[bool, BatchLoss] = {}

@@ -78,48 +78,48 @@ class Agreement(ABC):
 
 
 class GroupAgreement(Agreement):
-    """Over a group of replicas, whose flags go through memory that is made once; others may join the group.
+    """Over a process group, whose flags go through memory that is made once; others may join the group.
 
     Parameters
     ----------
-    replicas
+    group
         The group.
     """
 
-    def __init__(self, replicas: ProcessGroup) -> None:
-        self._replicas, self.rank = replicas, replicas.rank
-        self.replaceable = replicas if isinstance(replicas, ReplaceableGroup) else None
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group, self.rank = group, group.rank
+        self.replaceable = group if isinstance(group, ReplaceableGroup) else None
 
     @property
     def size(self) -> int:  # type: ignore[override]
         """Return how many ranks there are now."""
-        return self._replicas.size
+        return self._group.size
 
     @cached_property
     def _flags(self) -> SumBuffer:
-        return self._replicas.channel([(2 if self.replaceable is None else 3,)], np.float64)
+        return self._group.channel([(2 if self.replaceable is None else 3,)], np.float64)
 
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
         """Return the flags of the first rank."""
         if self.size == 1:
             return save, stop
         own_flags = [save, stop] if self.replaceable is None else [save, stop, self.resizes]
-        (flags,) = self._replicas.broadcast(self._flags, [np.array(own_flags, np.float64)])
+        (flags,) = self._group.broadcast(self._flags, [np.array(own_flags, np.float64)])
         self.resizes = len(flags) > 2 and bool(flags[2])
         return bool(flags[0]), bool(flags[1])
 
     @property
     def all_reduce_s(self) -> float:
         """Seconds that this rank has spent on sums."""
-        return self._replicas.all_reduce_s
+        return self._group.all_reduce_s
 
     @property
     def waiting_s(self) -> float:
         """Seconds of these in which it waited for others."""
-        return self._replicas.waiting_s
+        return self._group.waiting_s
 
     def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:
-        (gathered,) = self._replicas.gather(what, [rows])
+        (gathered,) = self._group.gather(what, [rows])
         return np.asarray(gathered)
 
 
