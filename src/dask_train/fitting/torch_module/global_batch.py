@@ -48,7 +48,7 @@ class GlobalBatch:
         """
         if self._group is None:
             return Whole([tensor.detach() for tensor in tensors], slice(0, rows))
-        everyones, _ = self._met([tensors], [rows], None)
+        everyones, _ = self._gather_counts([tensors], [rows], None)
         kinds = _kinds_of(tensors)
         first = int(everyones[: self._group.rank].sum())
         local_arrays = [np.ascontiguousarray(as_array(tensor)) for tensor in tensors]
@@ -72,10 +72,10 @@ class GlobalBatch:
         self, tensors: Sequence[Sequence[torch.Tensor]], rows: Sequence[int], own: Sequence[Sequence[float]]
     ) -> tuple[int, list[float]]:
         """Return as :meth:`sums` does, for a worker with several shares: tensors, rows and numbers per share."""
-        everyones, numbers = self._met(tensors, rows, own)
+        everyones, numbers = self._gather_counts(tensors, rows, own)
         return int(everyones.sum()), numbers.sum(0).tolist()
 
-    def _met(
+    def _gather_counts(
         self,
         tensors: Sequence[Sequence[torch.Tensor]],
         rows: Sequence[int],
