@@ -15,7 +15,7 @@ VALIDATION = "validation"
 
 
 @dataclass(frozen=True, kw_only=True)
-class InPlace:
+class InProcess:
     """What is trained as it is, in the process that holds it; never sent.
 
     Attributes
@@ -38,7 +38,7 @@ class FitTask(LoopTask):
     ----------
     header, arrays
         The model, taken apart; empty for one that is trained in place, without checkpoints.
-    in_place
+    in_process
         The model itself and its callbacks, where they are trained in the process that holds them.
     columns, validation_columns
         What the columns of a batch mean; None without validation data.
@@ -63,7 +63,7 @@ class FitTask(LoopTask):
     header: dict[str, Any] = field(repr=False)
     arrays: list[np.ndarray] = field(repr=False)
     columns: Columns
-    in_place: InPlace | None = field(default=None, repr=False)
+    in_process: InProcess | None = field(default=None, repr=False)
     validation_columns: Columns | None = None
     frame: dict[str, Any] | None = field(default=None, repr=False)
     callbacks: bytes = field(default=b"", repr=False)

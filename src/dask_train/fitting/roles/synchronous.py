@@ -16,7 +16,7 @@ from dask_train.fitting.roles.compiled import compiled_of_all
 from dask_train.fitting.roles.control import Control
 from dask_train.fitting.roles.global_batch import global_batch_of_all
 from dask_train.fitting.roles.gradients import summed_gradients
-from dask_train.fitting.roles.in_place import left_as_keras_would
+from dask_train.fitting.roles.in_process import left_as_keras_would
 from dask_train.fitting.roles.loop import METRICS, OWN, KerasLoop
 from dask_train.fitting.roles.metrics import MetricSums, StepLogs
 from dask_train.fitting.roles.moments import moments_of_all
@@ -44,7 +44,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = Non
         if task.scored_elsewhere and session.rank == 0:
             spool = Spool(session.peers["worker"][0], spool_credentials(task, session), worker.keeper)
             worker.loop.beside = stack.enter_context(closing(ValidationBeside(task, session, worker.model, spool)))
-        if task.in_place is not None:
+        if task.in_process is not None:
             stack.enter_context(left_as_keras_would(worker))
         if shown is not None:
             shown(worker.loop)

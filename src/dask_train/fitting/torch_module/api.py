@@ -14,7 +14,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import of_run, of_trial
-from dask_train.fitting.spec import InPlace
+from dask_train.fitting.spec import InProcess
 from dask_train.fitting.stop_checks import names_logged
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
@@ -203,7 +203,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     task = ModuleTask(
         header={"training": header},
         arrays=arrays,
-        in_place=None if workers else InPlace(model=evaluated_parts),
+        in_process=None if workers else InProcess(model=evaluated_parts),
         columns=data.columns,
         validation_columns=data.columns,
         validation_batch_size=settings.batch_size,

@@ -26,7 +26,7 @@ class TrainingObjects:
     """
 
     def __init__(self, task: ModuleTask, session: Session) -> None:
-        here = task.in_place
+        here = task.in_process
         training: ModuleTraining = unpickle_parts(task.header["training"], task.arrays) if here is None else here.model
         self.module, self.loss = training.module, training.loss
         device = _device(session) if here is None else device_of(self.module)

@@ -11,7 +11,7 @@ from dask_train.collectives import ProcessGroup
 from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
 from dask_train.fitting.torch_module.checkpoints import check_same, schedule_notice
-from dask_train.fitting.torch_module.in_place import left_as_after_a_run
+from dask_train.fitting.torch_module.in_process import left_as_after_a_run
 from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
 from dask_train.fitting.torch_module.share_steps import ShareSteps
@@ -61,10 +61,10 @@ def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | 
         group = stack.enter_context(process_group(task, session))
         if task.num_shares:
             stack.enter_context(computing_alike(group))
-        if task.in_place is not None:
-            stack.enter_context(left_as_after_a_run(task.in_place.model))
+        if task.in_process is not None:
+            stack.enter_context(left_as_after_a_run(task.in_process.model))
         worker = ModuleWorker(task, session, group)
-        if task.in_place is not None:
+        if task.in_process is not None:
             stack.callback(worker.loop.settle)
         if shown is not None:
             shown(worker.loop)
@@ -79,8 +79,8 @@ def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any]
     assert session._data is not None
     with ExitStack() as stack:
         group = stack.enter_context(process_group(task, session))
-        if task.in_place is not None:
-            stack.enter_context(left_as_after_a_run(task.in_place.model))
+        if task.in_process is not None:
+            stack.enter_context(left_as_after_a_run(task.in_process.model))
         objects = TrainingObjects(task, session)
         seed_rank(task.random, session.rank)
         metrics = objects.metrics_of_validation
@@ -212,7 +212,7 @@ class ModuleWorker:
             own.schedule(epoch, self._agreement.of_first(logs))
             loop.epoch_done(**logs)
         outcome = loop.outcome(
-            lambda: {} if self._task.in_place is not None else {"training": plain(own.state(), copies=False)}
+            lambda: {} if self._task.in_process is not None else {"training": plain(own.state(), copies=False)}
         )
         if self._agreement.replaceable is not None:
             self._agreement.replaceable.confirm()  # one that is lost before needs the others
