@@ -54,7 +54,7 @@ class PreparedModule:
         return cls(training=training, optimizer=made, scheduler=scheduler)
 
     def task(
-        self, model: Any, settings: ModuleSettings, rows: FitRows | TrialRows, of_run: Mapping[str, Any]
+        self, model: Any, settings: ModuleSettings, rows: FitRows | TrialRows, run_fields: Mapping[str, Any]
     ) -> ModuleTask:
         """Return what each worker is sent.
 
@@ -62,7 +62,7 @@ class PreparedModule:
         ----------
         model, settings, rows
             As they were checked.
-        of_run
+        run_fields
             Fields of the task that its run knows.
 
         Raises
@@ -79,7 +79,7 @@ class PreparedModule:
             columns=columns,
             validation_columns=None if rows.validation is None else rows.validation.columns,
             **settings.of_task,
-            **of_run,
+            **run_fields,
             random=checks.random_state(),
             by_step=settings.scheduler_interval == STEP,
             outer=settings.outer,
@@ -88,6 +88,6 @@ class PreparedModule:
                 **checkpoints.configuration_of(self.training, self.optimizer, self.scheduler, columns),
                 **({} if settings.outer is None else {"outer": asdict(settings.outer)}),
                 "virtual_workers": settings.virtual_workers,
-                "frame": None if schema is None or of_run.get("checkpoint") is None else schema.to_json(),
+                "frame": None if schema is None or run_fields.get("checkpoint") is None else schema.to_json(),
             },
         )
