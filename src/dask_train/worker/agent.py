@@ -262,6 +262,9 @@ class Agent:
         else:
             self._tell(child, Loaded())
 
+    def _forward(self, child: RoleChild, command: Message) -> None:
+        child.tell(command)
+
     def _progressed(self, child: RoleChild) -> Callable[[], None]:
         return lambda: self._tell(child, DataProgressed())
 
@@ -388,11 +391,11 @@ class Agent:
 _OBEYED: dict[type[Message], Callable[[Agent, RoleChild, Any], None]] = {
     Load: Agent._load,
     Go: Agent._go,
-    Stop: lambda _, child, command: child.tell(command),
-    Value: lambda _, child, command: child.tell(command),
-    Met: lambda _, child, command: child.tell(command),
-    PeerLost: lambda _, child, command: child.tell(command),
-    Resize: lambda _, child, command: child.tell(command),
+    Stop: Agent._forward,
+    Value: Agent._forward,
+    Met: Agent._forward,
+    PeerLost: Agent._forward,
+    Resize: Agent._forward,
     Kill: lambda _agent, child, _command: child.kill(),
     Diagnose: Agent._diagnose,
     DataSetFound: Agent._data_set_found,
