@@ -106,7 +106,7 @@ class Context:
         Number of steps so far.
     global_rows, position
         As in :class:`~dask_train.role.session.Session`.
-    turns
+    open_passes
         Generators over data that have not ended, as weak references.
     """
 
@@ -121,4 +121,4 @@ class Context:
     num_batches: int = 0
     global_rows: int = 0
     position: tuple[int, int] = (0, 0)
-    turns: WeakSet[Generator[Any, None, None]] = field(default_factory=WeakSet, repr=False)
+    open_passes: WeakSet[Generator[Any, None, None]] = field(default_factory=WeakSet, repr=False)

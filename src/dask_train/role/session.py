@@ -78,7 +78,7 @@ class Session(Collective, Checkpointing):
             return
         self.size = self.world_size = self._context.size = size
         if self._data is not None:
-            self._data.continue_turn()
+            self._data.continue_pass()
 
     def _count_no_rows(self) -> None:
         """Let what is read from now on not count as trained: the role whose place this takes has come back from it."""

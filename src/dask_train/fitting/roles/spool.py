@@ -63,7 +63,7 @@ class Spool(Answering):
     def __init__(self, address: str, credentials: Credentials, told: Awaiting) -> None:
         super().__init__()
         self.scores: Scores = {}
-        self._told = told
+        self._awaiting = told
         self._begun: int | None = None  # the epoch that the scorer was given last
         self._open: set[int] = set()  # epochs whose scores may come
         self._latest: tuple[int, dict[str, Any], list[Any]] | None = None  # that has not been validated
@@ -131,7 +131,7 @@ class Spool(Answering):
             if epoch not in self._open:  # another scorer has been given later ones meanwhile
                 return
             self.scores[epoch] = found
-            self._told.came(epoch, found)
+            self._awaiting.came(epoch, found)
             self._await(self._open - {epoch})
             if self._latest is not None and self._latest[0] == epoch:
                 self._latest = None
@@ -140,7 +140,7 @@ class Spool(Answering):
     def _await(self, epochs: set[int]) -> None:
         if epochs != self._open:
             self._open = epochs
-            self._told.awaits(epochs)
+            self._awaiting.awaits(epochs)
 
 
 class SpooledWeights:
