@@ -70,14 +70,14 @@ def _last(folder):
 
 def test_a_checkpoint_of_another_kind_of_model_is_refused(pool, tmp_path, monkeypatch):
     fitted(made(), checkpoint=tmp_path / "kept")
-    opened = FitCheckpoint.opened
+    opened = FitCheckpoint.load
 
     def of_trees(folder):
         kept = opened(folder)
         object.__setattr__(kept, "configuration", {"trees": 3})
         return kept
 
-    monkeypatch.setattr(FitCheckpoint, "opened", of_trees)
+    monkeypatch.setattr(FitCheckpoint, "load", of_trees)
     with pytest.raises(CheckpointError, match="The checkpoint is of no Keras model"):
         fitted(made(), checkpoint=tmp_path / "kept", resume=True)
 
