@@ -143,7 +143,7 @@ def is_within_epoch(folder):
     """Whether the last checkpoint in a folder is one within an epoch."""
     names = sorted(path for path in folder.glob("checkpoint-*") if path.is_dir())
     with suppress(OSError, dt.CheckpointError):  # it is being written
-        return bool(names) and FitCheckpoint.opened(names[-1]).batch > 0
+        return bool(names) and FitCheckpoint.load(names[-1]).batch > 0
     return False
 
 

@@ -198,7 +198,7 @@ class Checkpointer:
             return None
         loaded = self._session.checkpoints().load_best(self._session.scratch)
         assert loaded is not None
-        return FitCheckpoint.opened(loaded.folder)
+        return FitCheckpoint.load(loaded.folder)
 
     def finish(self) -> None:
         """Wait until all checkpoints are written, and expect no more scores.
@@ -242,7 +242,7 @@ class Checkpointer:
         folder = self._session.open_checkpoint(own=not self._task.resume)
         if folder is None:
             return None
-        checkpoint = FitCheckpoint.opened(folder)
+        checkpoint = FitCheckpoint.load(folder)
         if check is not None:
             check(checkpoint)
         self._check(checkpoint)
