@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import multiprocessing
 import os
 import re
 import selectors
@@ -17,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 from distributed import core as distributed_core
+from distributed.utils import get_mp_context
 
 # Each of Dask's processes looks at itself up to 100 times a second, at a twelfth of a core; those of tests, and of the
 # programs that tests start, look less often.
@@ -33,6 +35,12 @@ os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
 os.environ["DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL"] = "500ms"
 os.environ["DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL"] = "2s"
 dask.config.refresh()
+
+# Dask workers of clusters in this process are forks of one that has imported what they need: a new process takes a
+# second or two of a core for that. Programs that tests start have Dask's default, as users do.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+get_mp_context()  # Dask has its own list of what is imported there, the first time
+multiprocessing.set_forkserver_preload(["distributed", "dask.array", "dask.dataframe", "dask_train.worker.agent"])
 
 HERE = Path(__file__).parent
 # Fixtures with a client of a cluster that is kept from one module to the next.
@@ -335,6 +343,7 @@ def local_clusters() -> Iterator[Callable[..., LocalCluster]]:
 
     No two at a time: the connections of one come and go while the other is checked.
     """
+    forkserver.ensure_running()  # it stays until the end
     with _one_at_a_time, no_leaks(), ExitStack() as stack:
         # Else Dask closes a nanny whose worker is gone in the moment 15 s after it was gone before.
         stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}))
