@@ -42,7 +42,9 @@ dask.config.refresh()
 # second or two of a core for that. Programs that tests start have Dask's default, as users do.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 get_mp_context()  # Dask has its own list of what is imported there, the first time
-multiprocessing.set_forkserver_preload(["distributed", "dask.array", "dask.dataframe", "dask_train.worker.agent"])
+multiprocessing.set_forkserver_preload(
+    ["distributed", "dask.array", "dask.dataframe", "dask_train.worker.agent", "sklearn.linear_model"]
+)
 
 HERE = Path(__file__).parent
 kept_templates = KeptTemplates()
