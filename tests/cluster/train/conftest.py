@@ -111,7 +111,7 @@ def client(
 
 @pytest.fixture(scope="module")
 def metrics_in_templates() -> Iterator[None]:
-    """Workers of torch modules are forked of templates with torchmetrics: else each takes 2 s of a core to import it."""
+    """Workers of torch modules are forked of templates with torchmetrics, which else takes each 2 s of a core."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TorchFitFramework, "imports", (*TORCH_IMPORTS, "torchmetrics"))
         yield
