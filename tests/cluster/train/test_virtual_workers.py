@@ -17,6 +17,8 @@ from loading import loaded
 import dask_train as dt
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
+pytestmark = pytest.mark.usefixtures("metrics_in_templates")
+
 resizing = loaded(__file__, "resizing")
 WAIT_S = resizing.WAIT_S
 doors_of = loaded(__file__, "module_doors")
