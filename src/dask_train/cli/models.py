@@ -113,10 +113,9 @@ def evaluate(model: str, x: str, as_json: bool, **options: Any) -> None:
         if not label:
             _check_model(opened)
             raise click.UsageError(f"{model} does not know which column is its target. Pass --label NAME.")
-        functions = {
-            **({} if options["loss"] is None else {"loss": load_function(options["loss"])}),
-            **({} if not options["metrics"] else {"metrics": _functions(options["metrics"])}),
-        }
+        functions: dict[str, Any] = {} if options["loss"] is None else {"loss": load_function(options["loss"])}
+        if options["metrics"]:
+            functions["metrics"] = {name: load_function(function) for name, function in options["metrics"].items()}
         arguments = {**options, **functions}
         wanted = {name: value for name, value in arguments.items() if value}
         scores = evaluated(opened, _frame(x), label=label[0] if len(label) == 1 else label, schema=schema, **wanted)
@@ -126,10 +125,6 @@ def evaluate(model: str, x: str, as_json: bool, **options: Any) -> None:
     width = max(map(len, scores))
     for name, value in scores.items():
         click.echo(f"{name:<{width}}  {value:.6g}")
-
-
-def _functions(named: dict[str, str]) -> dict[str, Any]:
-    return {name: load_function(function) for name, function in named.items()}
 
 
 def _check_model(opened: Any) -> None:

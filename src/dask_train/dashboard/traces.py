@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .spans import Spans
-from .times import Times
-from .usage import Usage
+from .times import Times, Usage
 
 # Of a longer curve every second point goes, again and again: a screen shows no more.
 MOST_POINTS = 1000

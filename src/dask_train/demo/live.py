@@ -16,9 +16,8 @@ from typing import Self, TextIO
 
 from rich.text import Text
 
-from dask_train.report.fitted import LineField, Wording, fitted
+from dask_train.report.fitted import REDRAW_INTERVAL_S, LineField, Redrawn, Wording, fitted
 from dask_train.report.formats import brief_count_text, count_text, seconds_text
-from dask_train.report.redrawn import REDRAW_INTERVAL_S, Redrawn
 
 PLAIN_INTERVAL_S = 1.0  # a log of a minute stays within a screen or two
 

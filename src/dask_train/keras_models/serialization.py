@@ -190,7 +190,9 @@ def _take_apart(
             {
                 "model": number,
                 "config": _to_json(_compile_config(part, optimizers=bool(optimizers)), custom),
-                "set": {name: getattr(part, name) for name in _SET_LATER if _is_plain(getattr(part, name))},
+                "set": {
+                    name: getattr(part, name) for name in _SET_LATER if isinstance(getattr(part, name), bool | int)
+                },
             }
             for number, part in sent
         ]
@@ -320,10 +322,6 @@ def _compile(model: Any, config: str, custom_objects: dict[str, Any]) -> None:
     else:
         with keras.saving.custom_object_scope(custom_objects):
             model.compile_from_config(json.loads(config))
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, bool | int)
 
 
 def _compiles_as_keras(cls: Any) -> bool:

@@ -292,18 +292,14 @@ def _encoded(kind: str, names: list[str] | None, values: tuple[Any, ...]) -> byt
     data = io.BytesIO()
     if kind == "parquet":
         (table,) = values
-        table = table.to_frame() if table.ndim == 1 else _with_text_names(table)
+        # Parquet has no columns that are called by numbers.
+        table = table.to_frame() if table.ndim == 1 else table.rename(columns=str)
         table.to_parquet(data, index=True)  # pandas would put a range into metadata alone, which Dask does not read
     elif names is None:
         np.save(data, values[0], allow_pickle=False)
     else:
         np.savez(data, **dict(zip(names, values, strict=True)))
     return data.getvalue()
-
-
-def _with_text_names(table: Any) -> Any:
-    """Parquet has no columns that are called by numbers."""
-    return table.rename(columns=str)
 
 
 def _short(value: Any) -> str:

@@ -117,13 +117,13 @@ def counted_block(
         The number of rows before it.
     """
     arrays = [column.astype(floatx, copy=False) if column.dtype.kind == "f" else column for column in columns]
-    count = partial(_counts, call, limits, model)
+    count = partial(_asked, call, limits, model)
     return counted(arrays, offset, call.batch_size, count, is_last=is_last)
 
 
 def joined_blocks(call: Call, limits: PredictLimits, model: Any, parts: list[BatchCounts | None]) -> BatchCounts | None:
     """Return what a model's metrics count over partitions that follow each other."""
-    return joined(parts, partial(_counts, call, limits, model))
+    return joined(parts, partial(_asked, call, limits, model))
 
 
 def logs(call: Call, limits: PredictLimits, model: Any, total: BatchCounts | None) -> dict[str, Any] | None:
@@ -131,10 +131,6 @@ def logs(call: Call, limits: PredictLimits, model: Any, total: BatchCounts | Non
     if total is None or total.tail is None:
         return None
     return _asked(replace(call, verb="logs", before=total.counts), limits, model, total.tail)
-
-
-def _counts(call: Call, limits: PredictLimits, model: Any, columns: list[np.ndarray]) -> list[np.ndarray]:
-    return _asked(call, limits, model, columns)
 
 
 def _asked(call: Call, limits: PredictLimits, model: Any, columns: list[np.ndarray]) -> Any:

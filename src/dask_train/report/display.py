@@ -13,9 +13,8 @@ from rich.text import Text
 
 from dask_train.cards import Card, in_notebook
 from dask_train.printing import SafeFile
-from dask_train.report.fitted import LineField, Wording, fitted
+from dask_train.report.fitted import REDRAW_INTERVAL_S, LineField, Redrawn, Wording, fitted
 from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookOutput
-from dask_train.report.redrawn import REDRAW_INTERVAL_S, Redrawn
 
 # How often a line is written where nothing can be drawn again, as in the log of a batch job, if that was asked for.
 WRITE_INTERVAL_S = 10.0

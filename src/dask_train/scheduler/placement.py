@@ -125,13 +125,11 @@ def why_waiting(needs: Sequence[Needs], workers: Sequence[Capacity], holders: Ma
         for name in wanted
     ]
     parts += [
-        f"{worker.address} {worker.why_not or holders[worker.address]}." for worker in workers if _busy(worker, holders)
+        f"{worker.address} {worker.why_not or holders[worker.address]}."
+        for worker in workers
+        if worker.why_not or worker.address in holders
     ][:5]
     return " ".join(parts)
-
-
-def _busy(worker: Capacity, holders: Mapping[str, str]) -> bool:
-    return bool(worker.why_not or worker.address in holders)
 
 
 def _said(need: Needs) -> str:

@@ -10,9 +10,8 @@ from typing import Any
 from .computing import computes
 from .devices import DeviceRequest
 from .placement_queue import LEAVING, PlacementQueue, PlacementRequest
-from .results import Results
 from .runs import MAX_BEHIND, KnownRun, Runs
-from .watched import Watched, changed_within
+from .watched import Results, Watched, changed_within
 
 _GONE = {"status": "gone"}
 # How often silent clients are looked for; a driver asks for events every 5 s.

@@ -103,10 +103,9 @@ def launch(
             functions[role] = adapter.default_role(role)
     once = {id(functions[role]): packed(f"function of role {role!r}", functions[role]) for role in counts}
     sent = {role: once[id(functions[role])] for role in counts}  # one object for roles of one function travels once
+    defaults = {role for role in counts if functions[role] is adapter.default_role(role)}
     job = Job(
-        plan=plan_of(
-            counts, sources, adapter, run.recovery, {role for role in counts if _is_default(adapter, functions, role)}
-        ),
+        plan=plan_of(counts, sources, adapter, run.recovery, defaults),
         functions=sent,
         names={role: named_of(functions[role]) for role in counts},
         framework=adapter,
@@ -307,10 +306,6 @@ def check_replaces(policy: RecoveryPolicy | None, adapter: Framework) -> None:
             f"model, and this run is of framework {adapter.name!r}. Leave recovery= out: then all start again, from "
             "the last checkpoint."
         )
-
-
-def _is_default(adapter: Framework, functions: Mapping[str, Any], role: str) -> bool:
-    return functions[role] is adapter.default_role(role)
 
 
 def _preload(adapter: Framework) -> Preload | None:

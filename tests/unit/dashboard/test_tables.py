@@ -21,8 +21,8 @@ from dask_train.dashboard.tables import (
     waiting_table,
     words_on,
 )
+from dask_train.dashboard.times import Usage
 from dask_train.dashboard.traces import Trace
-from dask_train.dashboard.usage import Usage
 from dask_train.scheduler.runs import KnownRun
 
 RUNNING = {

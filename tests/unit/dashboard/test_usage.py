@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dask_train.dashboard.usage import RATE_S, Usage
+from dask_train.dashboard.times import RATE_S, Usage
 from dask_train.process.messages import Progress, RoleProcess, to_plain
 
 

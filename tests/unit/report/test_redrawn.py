@@ -10,8 +10,7 @@ import threading
 import pytest
 from rich.text import Text
 
-from dask_train.report.fitted import SPARE_COLUMNS
-from dask_train.report.redrawn import Redrawn
+from dask_train.report.fitted import SPARE_COLUMNS, Redrawn
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 HIDDEN, SHOWN, ERASED = "\x1b[?25l", "\x1b[?25h", "\x1b[2K"

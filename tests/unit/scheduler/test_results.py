@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dask_train.scheduler.results import Results
+from dask_train.scheduler.watched import Results
 
 LONG_S = 60.0
 

@@ -141,7 +141,7 @@ class Variables:
 
     def dumps(self, value: Any, used: set[str] | None = None) -> bytes:
         """Pickle a value in which variables stand for themselves, wherever it is read; note which in ``used``."""
-        keys = {id(each.holder): key for key, each in self.known.items() if _is_itself(each)}
+        keys = {id(each.holder): key for key, each in self.known.items() if not each.name and each.comes_back}
 
         class Pickler(cloudpickle.Pickler):
             def persistent_id(self, each: Any) -> str | None:
@@ -341,10 +341,6 @@ def _is_plain(value: Any, depth: int = 20) -> bool:
         within = [*value, *value.values()] if type(value) in _DICTS else value
         return all(_is_plain(one, depth - 1) for one in within)
     return False
-
-
-def _is_itself(variable: Variable) -> bool:
-    return not variable.name and variable.comes_back
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:

@@ -97,7 +97,11 @@ def state_of(module: torch.nn.Module) -> dict[str, Any]:
 
     The extra states of its parts are among them.
     """
-    extra = {name: part.get_extra_state() for name, part in module.named_modules() if _has_extra_state(part)}
+    extra = {
+        name: part.get_extra_state()
+        for name, part in module.named_modules()
+        if type(part).get_extra_state is not torch.nn.Module.get_extra_state
+    }
     return {"state": {name: tensor.detach() for name, tensor in _tensors_of(module).items()}, "extra": extra}
 
 
@@ -131,10 +135,6 @@ def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
     }
-
-
-def _has_extra_state(part: torch.nn.Module) -> bool:
-    return type(part).get_extra_state is not torch.nn.Module.get_extra_state
 
 
 def set_all(tensors: Sequence[torch.Tensor], arrays: Sequence[np.ndarray]) -> None:

@@ -190,7 +190,8 @@ def _whole_groups(session: Session, parts: list[TreeRows], numbers: np.ndarray, 
 def _own_of(session: Session, moved: list[TreeRows], places: np.ndarray, cut: np.ndarray, none: TreeRows) -> TreeRows:
     """Take this rank's share of the queries that were cut from what all ranks have moved, and from where."""
     columns = [np.concatenate(each) for each in zip(*(part.columns() for part in moved), strict=True)]
-    num_bytes, num_rows = session.all_reduce([np.array(sum(map(_nbytes, columns))), np.array(len(columns[0]))])
+    own_bytes = sum(column.nbytes for column in columns)
+    num_bytes, num_rows = session.all_reduce([np.array(own_bytes), np.array(len(columns[0]))])
     if num_bytes > MOVED_BYTES and num_rows > session.num_rows / 4:
         raise ValueError(
             f"{len(cut):,} queries with {int(num_rows):,} rows lie in more than one partition, and a query has to be "
@@ -204,10 +205,6 @@ def _own_of(session: Session, moved: list[TreeRows], places: np.ndarray, cut: np
     assert everyones.qid is not None
     mine = np.flatnonzero(np.isin(everyones.qid, cut[session.world_rank :: session.world_size]))
     return everyones.take(mine[np.argsort(places[mine])]).by_group()
-
-
-def _nbytes(array: np.ndarray) -> int:
-    return array.nbytes
 
 
 def classes_of(session: Session, parts: Sequence[TreeRows]) -> np.ndarray:

@@ -54,14 +54,11 @@ def imports_of(parts: ModelParts) -> tuple[str, ...]:
 
 def runner_of(model: Any) -> Runner:
     """Return a runner of a model that lives in this process."""
-    if any(kind.__module__.startswith("torch.nn") for kind in type(model).__mro__) and not _is_keras(model):
+    modules = [kind.__module__ for kind in type(model).__mro__]
+    if any(each.startswith("torch.nn") for each in modules) and not any(each.startswith("keras.") for each in modules):
         from dask_train.predicting.server import torch_model
 
         return torch_model.TorchRunner(model, None)
     from dask_train.predicting.server import keras_model
 
     return keras_model.KerasRunner(model)
-
-
-def _is_keras(model: Any) -> bool:
-    return any(kind.__module__.startswith("keras.") for kind in type(model).__mro__)

@@ -144,7 +144,9 @@ def described(module: torch.nn.Module, columns: Columns) -> tuple[Any, tuple[Col
     for output in leaves(sample_outputs):
         if not isinstance(output, torch.Tensor) or output.ndim == 0 or len(output) != 2:
             shape = tuple(getattr(output, "shape", ())) or f"a {type(output).__name__}"
-            raise ValueError(f"Module {name!r}: {_no_rows(shape, 2)}")
+            raise ValueError(
+                f"Module {name!r}: it made {shape} of 2 rows; it has to make a tensor with one row of each."
+            )
         dtype = "float32" if output.dtype == torch.bfloat16 else str(output.dtype).rpartition(".")[2]
         outputs.append(Column(dtype=np.dtype(dtype).str, row_shape=tuple(output.shape[1:])))
     return places, tuple(outputs)
@@ -183,10 +185,6 @@ def _of_two_rows(module: torch.nn.Module, columns: Columns) -> Any:
 
 def _numpy(output: torch.Tensor) -> np.ndarray:
     return (output.float() if output.dtype == torch.bfloat16 else output).cpu().numpy()
-
-
-def _no_rows(shape: Any, num_rows: int) -> str:
-    return f"it made {shape} of {num_rows} rows; it has to make a tensor with one row of each."
 
 
 def _called(module: torch.nn.Module, columns: Columns, rows: Sequence[torch.Tensor]) -> Any:
