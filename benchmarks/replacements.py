@@ -186,6 +186,39 @@ def measured(case: str, recovery: Any, num_kills: int, epochs: int) -> dict[str,
         }
 
 
+def compared(case: str, kills: int, seconds: float, *, alone: bool) -> dict[str, Any]:
+    """Return the figures of a case, and print them; without those of the peer if ``alone``."""
+    in_place = dt.RecoveryPolicy(scope="in_place", max_restarts=10_000)
+    gang = dt.RecoveryPolicy(scope="gang", max_restarts=10_000)
+    first = measured(case, in_place, 0, 4)
+    epochs = 1 + int(seconds / (first["step_s"] * STEPS))
+    undisturbed = measured(case, in_place, 0, epochs)
+    killed = measured(case, in_place, kills, epochs)
+    again = {"pauses": []} if alone else measured(case, gang, min(5, kills), epochs)
+    differ = sum(
+        int(np.count_nonzero(one != other))
+        for one, other in zip(undisturbed["weights"], killed["weights"], strict=True)
+    )
+    for name, pauses_s in (("in place", killed["pauses"]), ("all again", again["pauses"])):
+        if pauses_s:
+            extremes = f"({min(pauses_s):.2f} to {max(pauses_s):.2f})"
+            print(f"{case}, {name}: {len(pauses_s)} kills, {statistics.median(pauses_s):.2f} s {extremes}", flush=True)
+    print(
+        f"{case}: {epochs * STEPS} steps of {1e3 * undisturbed['step_s']:.1f} ms, {len(killed['attempts'])} attempts; "
+        f"of the weights {differ} differ, {killed['ledger']}",
+        flush=True,
+    )
+    return {
+        "steps": epochs * STEPS,
+        "step_ms": 1e3 * undisturbed["step_s"],
+        "in_place_s": summary(killed["pauses"]),
+        "gang_s": None if alone else summary(again["pauses"]),
+        "weights_that_differ": differ,
+        "same_ledger": undisturbed["ledger"] == killed["ledger"],
+        "attempts": len(killed["attempts"]),
+    }
+
+
 def main() -> None:
     """Take the figures and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -197,38 +230,9 @@ def main() -> None:
     args = parser.parse_args()
     kills = 3 if args.small else args.kills
     figures: dict[str, Any] = {}
-    in_place = dt.RecoveryPolicy(scope="in_place", max_restarts=10_000)
-    gang = dt.RecoveryPolicy(scope="gang", max_restarts=10_000)
     for case in args.cases:
         with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster, Client(cluster):
-            first = measured(case, in_place, 0, 4)
-            epochs = 1 + int((args.seconds or 3.0 * kills) / (first["step_s"] * STEPS))
-            undisturbed = measured(case, in_place, 0, epochs)
-            killed = measured(case, in_place, kills, epochs)
-            again = {"pauses": []} if args.alone else measured(case, gang, min(5, kills), epochs)
-        differ = sum(
-            int(np.count_nonzero(one != other))
-            for one, other in zip(undisturbed["weights"], killed["weights"], strict=True)
-        )
-        figures[case] = {
-            "steps": epochs * STEPS,
-            "step_ms": 1e3 * undisturbed["step_s"],
-            "in_place_s": summary(killed["pauses"]),
-            "gang_s": None if args.alone else summary(again["pauses"]),
-            "weights_that_differ": differ,
-            "same_ledger": undisturbed["ledger"] == killed["ledger"],
-            "attempts": killed["attempts"],
-        }
-        for name, pauses_s in (("in place", killed["pauses"]), ("all again", again["pauses"])):
-            if not pauses_s:
-                continue
-            told = f"{statistics.median(pauses_s):.2f} s ({min(pauses_s):.2f} to {max(pauses_s):.2f})"
-            print(f"{case}, {name}: {len(pauses_s)} kills, {told}", flush=True)
-        print(
-            f"{case}: {epochs * STEPS} steps of {figures[case]['step_ms']:.1f} ms; of the weights {differ} differ, "
-            f"{killed['ledger']}",
-            flush=True,
-        )
+            figures[case] = compared(case, kills, args.seconds or 3.0 * kills, alone=args.alone)
     if not (args.small or args.alone):
         save("replacements", {"kills": kills, "cases": figures})
 

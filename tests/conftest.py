@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import json
+import multiprocessing
 import os
 import re
 import selectors
@@ -17,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 from distributed import core as distributed_core
+from distributed.utils import get_mp_context
+from kept_templates import KeptTemplates
 
 # Each of Dask's processes looks at itself up to 100 times a second, at a twelfth of a core; those of tests, and of the
 # programs that tests start, look less often.
@@ -34,7 +38,16 @@ os.environ["DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL"] = "500ms"
 os.environ["DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL"] = "2s"
 dask.config.refresh()
 
+# Dask workers of clusters in this process are forks of one that has imported what they need: a new process takes a
+# second or two of a core for that. Programs that tests start have Dask's default, as users do.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+get_mp_context()  # Dask has its own list of what is imported there, the first time
+multiprocessing.set_forkserver_preload(
+    ["distributed", "dask.array", "dask.dataframe", "dask_train.worker.agent", "sklearn.linear_model"]
+)
+
 HERE = Path(__file__).parent
+kept_templates = KeptTemplates()
 # Fixtures with a client of a cluster that is kept from one module to the next.
 KEPT = ("shared_client", "train_client")
 
@@ -142,26 +155,27 @@ def _in_threads() -> Callable[..., list[Any]]:
     return in_threads
 
 
-@pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """Finds a port for a server that has to be told one.
-
-    It is below those that the kernel gives to whoever asks for any (``ip_local_port_range``): so nobody else of this
-    machine is given it before the server binds it.
-    """
+@functools.cache
+def _ports() -> Iterator[int]:
+    """Ports below those that the kernel gives to whoever asks for any (``ip_local_port_range``), in turn."""
     first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = [*range(10_000, first_given)]
     begin = os.getpid() * 7 % len(ports)  # another one in each process that runs tests
-    candidates = itertools.cycle(ports[begin:] + ports[:begin])
+    return itertools.cycle(ports[begin:] + ports[:begin])
 
-    def find() -> int:
-        for port in candidates:
-            with socket.socket() as tried, suppress(OSError):
-                tried.bind(("127.0.0.1", port))
-                return port
-        raise AssertionError  # it goes on and on
 
-    return find
+def free_port() -> int:
+    """Find a port for a server that has to be told one: nobody else of this machine is given it before it is bound."""
+    for port in _ports():
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError  # it goes on and on
+
+
+@pytest.fixture(scope="session", name="free_port")
+def _free_port() -> Callable[[], int]:
+    return free_port
 
 
 @pytest.fixture(scope="session")
@@ -287,7 +301,7 @@ def _files() -> set[tuple[str, str]]:
             found.add((number, os.readlink(f"/proc/self/fd/{number}")))
         except FileNotFoundError:  # the listing's own
             continue
-    return found
+    return {file for file in found if int(file[0]) not in kept_templates.lifelines}
 
 
 @contextmanager
@@ -315,6 +329,12 @@ def _new(now: Any, old: Any) -> Any:
     return {key: value for key, value in now.items() if key not in old} if isinstance(now, dict) else now - old
 
 
+@functools.cache
+def _scheduler_port() -> int:
+    """Where schedulers of this process listen, one after the other: their Dask workers share templates by address."""
+    return free_port()
+
+
 class _OneAtATime:
     busy = False
 
@@ -335,22 +355,27 @@ def local_clusters() -> Iterator[Callable[..., LocalCluster]]:
 
     No two at a time: the connections of one come and go while the other is checked.
     """
+    forkserver.ensure_running()  # it stays until the end
     with _one_at_a_time, no_leaks(), ExitStack() as stack:
         # Else Dask closes a nanny whose worker is gone in the moment 15 s after it was gone before.
         stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}))
         # Dask keeps methods of servers there that are closed, and so what a Dask worker in this process still had.
         stack.callback(distributed_core._expects_comm.cache_clear)
+        ports = iter([_scheduler_port()])  # the first one's: the same as earlier clusters had
 
         def make(n_workers: int = 3, threads_per_worker: int = 1, **settings: Any) -> LocalCluster:
-            return stack.enter_context(
+            cluster = stack.enter_context(
                 LocalCluster(
                     n_workers=n_workers,
                     threads_per_worker=threads_per_worker,
                     host=None if settings.get("processes") is False else "127.0.0.1",
+                    scheduler_port=next(ports, 0),
                     dashboard_address="127.0.0.1:0",  # None means port 8787, which another cluster may have
                     **settings,
                 )
             )
+            stack.callback(kept_templates.keep)
+            return cluster
 
         yield make
 

@@ -50,7 +50,7 @@ def is_url(place: Any) -> bool:
     return isinstance(place, str) and "://" in place
 
 
-def opened(place: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
+def open_store(place: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
     """Open the file system of a path or URL.
 
     Parameters
@@ -92,7 +92,7 @@ def reaching(
     what
         The name of the argument that has the place.
     place, options
-        As of :func:`opened`.
+        As of :func:`open_store`.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def reaching(
         A store can't be read or written. Errors of local files stay as they are.
     """
     try:
-        yield opened(place, options)
+        yield open_store(place, options)
     except (TypeError, ValueError, MissingPackageError) as error:
         mask_error(error, options)  # the packages of stores quote what they were given
         raise

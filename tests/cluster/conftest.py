@@ -22,9 +22,14 @@ from dask_train.tensorflow_network import api as tensorflow_network
 HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Dask workers can't import the test modules, so what is defined in them travels by value."""
-    for module in {item.module for item in items if HERE in item.path.parents}:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Dask workers can't import the test modules, so what is defined in them travels by value.
+
+    So does what these files define, which they could import where they find them, and pytest with them.
+    """
+    plugins = {plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__file__", None)}
+    files = {plugin for plugin in plugins if HERE in Path(plugin.__file__).parents}
+    for module in files | {item.module for item in items if HERE in item.path.parents}:
         cloudpickle.register_pickle_by_value(module)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dask_train import stores
 from dask_train.extras import MissingPackageError
-from dask_train.stores import checked_options, opened, reaching, trouble_of
+from dask_train.stores import checked_options, open_store, reaching, trouble_of
 
 OPTIONS = {"key": "user-1234"}
 URL = "memory://user:hidden-1234@there?token=hidden-5678"
@@ -86,15 +86,15 @@ def test_options_are_for_urls_of_one_store() -> None:
 def test_a_local_path_is_opened_without_options(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, Any]] = []
     monkeypatch.setattr(fsspec.core, "url_to_fs", lambda place, **options: (given.append(options), place))
-    assert opened("/there", OPTIONS)[1] == "/there"
-    opened("memory://there", OPTIONS)
+    assert open_store("/there", OPTIONS)[1] == "/there"
+    open_store("memory://there", OPTIONS)
     assert given == [{}, OPTIONS]
 
 
 def test_a_missing_package_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(stores._PACKAGES, "gs", ("not_installed_at_all", "gcs"))
     with pytest.raises(MissingPackageError, match=r"Opening gs://there needs .* pip install '\.\[gcs\]'"):
-        opened("gs://there")
+        open_store("gs://there")
 
 
 def test_errors_of_stores_become_errors_of_the_argument_and_those_of_files_stay() -> None:

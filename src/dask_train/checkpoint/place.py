@@ -9,7 +9,7 @@ from typing import Any
 from dask_train.checkpoint.best import AUTO
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.masking import shows_no_secrets
-from dask_train.stores import opened
+from dask_train.stores import open_store
 
 
 @shows_no_secrets
@@ -59,5 +59,5 @@ class CheckpointPlace:
 
     def opened(self) -> tuple[Any, str]:
         """Return the file system, and the path there."""
-        system, root = opened(self.url, self.storage_options)
+        system, root = open_store(self.url, self.storage_options)
         return system, root.rstrip("/")

@@ -100,11 +100,11 @@ def open_rows(ticket: Sequence[Any], pickled: bytes, needs: Sequence[Any], value
     DataError
         The client does not hold them any more, or can't be asked.
     """
-    with _Opened(Ticket(*ticket)) as opened:
+    with _ClientRows(Ticket(*ticket)) as opened:
         return opened_task(pickled, needs, values, opened.rows)
 
 
-class _Opened:
+class _ClientRows:
     """Opens rows of a ticket: those of this process as they are, others over one connection, else by the scheduler."""
 
     def __init__(self, ticket: Ticket) -> None:
@@ -113,7 +113,7 @@ class _Opened:
         self._reader: ValueReader | None = None
         self._was_reached = False
 
-    def __enter__(self) -> _Opened:
+    def __enter__(self) -> _ClientRows:
         if self._here is None and _unreachable.get(self._host, 0.0) < time.monotonic():
             credentials = Credentials(key=self._ticket.key, tls=certificates(get_worker(), "worker"))
             try:

@@ -36,7 +36,7 @@ class RoleTime:
     """The time of one role, over all its attempts."""
 
     attempt: int = 0
-    reported: dict[str, float] = field(default_factory=dict)  # of this attempt
+    spent: dict[str, float] = field(default_factory=dict)  # of this attempt
     before: dict[str, float] = field(default_factory=dict)  # of those before
     busy_with: str = ""
     heard: float = 0.0
@@ -45,19 +45,18 @@ class RoleTime:
     def tell(self, attempt: int, spent: Seconds, busy_with: str, now: float) -> None:
         """Take over the role's last report; a number never goes down."""
         if attempt != self.attempt:
-            self.before, self.reported, self.attempt = self.seconds(), {}, attempt
+            self.before, self.spent, self.attempt = self.seconds(), {}, attempt
             self.recent.clear()
-        self.reported.update({name: max(float(s), self.reported.get(name, 0.0)) for name, s in spent.items()})
+        self.spent.update({name: max(float(s), self.spent.get(name, 0.0)) for name, s in spent.items()})
         self.busy_with, self.heard = busy_with, now
         if not self.recent or now - self.recent[-1][0] >= 1.0:
-            self.recent.append((now, dict(self.reported)))
+            self.recent.append((now, dict(self.spent)))
         while len(self.recent) > 2 and now - self.recent[1][0] >= WINDOW_S:
             self.recent.popleft()
 
     def seconds(self) -> dict[str, float]:
         """Seconds by activity, as reported."""
-        names = {**self.before, **self.reported}
-        return {name: self.before.get(name, 0.0) + self.reported.get(name, 0.0) for name in names}
+        return {name: self.before.get(name, 0.0) + self.spent.get(name, 0.0) for name in {**self.before, **self.spent}}
 
     def up_to(self, now: float | None) -> dict[str, float]:
         """Return the same with the current activity up to ``now``; as reported if that is None: its process is gone."""
@@ -136,23 +135,23 @@ class RoleUse:
     rows: int = 0
     memory_bytes: int = 0
     most_memory_bytes: int = 0
-    samples: deque[tuple[float, int, int, float]] = field(default_factory=deque)  # when; batches, rows, CPU seconds
+    recent: deque[tuple[float, int, int, float]] = field(default_factory=deque)  # when; batches, rows, CPU seconds
 
     def tell(self, attempt: int, fields: Mapping[str, Any], now: float) -> None:
         """Take over its last report."""
         if attempt != self.attempt:
-            self.samples.clear()
+            self.recent.clear()
         self.attempt, self.rows, self.memory_bytes = attempt, int(fields["rows"]), int(fields["memory_bytes"])
         self.most_memory_bytes = max(self.most_memory_bytes, self.memory_bytes)
-        self.samples.append((now, int(fields["steps"]), self.rows, float(fields["cpu_s"])))
-        while len(self.samples) > 2 and now - self.samples[1][0] >= RATE_S:
-            self.samples.popleft()
+        self.recent.append((now, int(fields["steps"]), self.rows, float(fields["cpu_s"])))
+        while len(self.recent) > 2 and now - self.recent[1][0] >= RATE_S:
+            self.recent.popleft()
 
     def rates(self, now: float) -> tuple[float, float, float]:
         """Batches, rows and CPU seconds a second, over the last seconds; all 0 if it has reported nothing."""
-        if len(self.samples) < 2 or now - self.samples[-1][0] > RATE_S:
+        if len(self.recent) < 2 or now - self.recent[-1][0] > RATE_S:
             return 0.0, 0.0, 0.0
-        (begin, *first), (end, *last) = self.samples[0], self.samples[-1]
+        (begin, *first), (end, *last) = self.recent[0], self.recent[-1]
         took_s = end - begin
         batches, rows, cpu_s = ((b - a) / took_s if took_s > 0 else 0.0 for a, b in zip(first, last, strict=True))
         return batches, rows, cpu_s

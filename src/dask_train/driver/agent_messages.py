@@ -86,7 +86,7 @@ class AgentMessages:
         except DataError as error:
             self._dispatch.answer(of, messages.DataSetFound(**question, error=str(error)))
         else:
-            self._dispatch.tell_of(of, number, self._context.data.opened(number))
+            self._dispatch.tell_of(of, number, self._context.data.data_set(number))
             self._dispatch.answer(of, messages.DataSetFound(**question, number=number))
 
     def _group_wanted(self, of: RoleProcess, wanted: messages.GroupWanted) -> None:

@@ -99,13 +99,15 @@ class Dispatch:
             of = RoleProcess(command.role, command.rank, command.attempt)
             if isinstance(command, commands.LoadData):
                 self.tell_of(of, 0, self._context.data.by_role[command.role])
-            self._send(command.address, self._worded(command), of)
+            self._send(command.address, self._message_of(command), of)
 
-    def _worded(self, command: commands.RoleCommand) -> Message:
+    def _message_of(self, command: commands.RoleCommand) -> Message:
+        """Return the message that tells an agent to carry out a command."""
+        message: Message
         match command:
             case commands.StartRole():
                 use = self._devices.use_of((command.role, command.rank), command.address)
-                return messages.StartProcess(
+                message = messages.StartProcess(
                     roles_on_host=self._roles_on_host(command.address),
                     device=use.entry,
                     num_sharing=use.num_sharing,
@@ -113,24 +115,20 @@ class Dispatch:
                     joins=command.joins,
                 )
             case commands.LoadData():
-                return messages.Load()
+                message = messages.Load()
             case commands.EnterFunction():
-                return messages.Go(peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
-            case commands.Meet() | commands.TellOfLoss() | commands.TellSize():
-                return self._of_peers(command)
+                message = messages.Go(peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
+            case commands.Meet(addresses=addresses, error=error, attempts=attempts):
+                message = messages.Met(addresses=addresses, error=error, secret=self._secret, attempts=attempts)
+            case commands.TellOfLoss():
+                message = messages.PeerLost(peer=command.peer, lost_attempt=command.lost_attempt)
+            case commands.TellSize():
+                message = messages.Resize(size=command.size)
             case commands.AskToStop():
-                return messages.Stop(reason=command.reason)
+                message = messages.Stop(reason=command.reason)
             case _:
-                return messages.Kill()
-
-    def _of_peers(self, command: commands.Meet | commands.TellOfLoss | commands.TellSize) -> Message:
-        if isinstance(command, commands.TellSize):
-            return messages.Resize(size=command.size)
-        if isinstance(command, commands.TellOfLoss):
-            return messages.PeerLost(peer=command.peer, lost_attempt=command.lost_attempt)
-        return messages.Met(
-            addresses=command.addresses, error=command.error, secret=self._secret, attempts=command.attempts
-        )
+                message = messages.Kill()
+        return message
 
     def _send(self, address: str, message: Message, of: RoleProcess | None = None) -> None:
         self._orders.put_nowait(("message", (address, to_plain(message, of))))

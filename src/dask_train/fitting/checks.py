@@ -219,17 +219,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float | np.integer | np.floating | np.bool_) and math.isfinite(value)
 
 
-def check_rows(model: Any, data: InputData, validation: InputData | None, *, in_place: bool = False) -> None:
+def check_rows(model: Any, data: InputData, validation: InputData | None, *, in_process: bool = False) -> None:
     """Check what a row of the data shows before anything is computed."""
     check_embeddings(model, data)
-    check_fits(model, data, "The data", "train_step", in_place=in_place)
+    check_fits(model, data, "The data", "train_step", in_process=in_process)
     check_labels(model, data)
     if validation is not None:
         check_fits(model, validation, "The validation data", "test_step")
         check_labels(model, validation)
 
 
-def check_fits(model: Any, data: InputData, what: str, step: str, *, in_place: bool = False) -> None:
+def check_fits(model: Any, data: InputData, what: str, step: str, *, in_process: bool = False) -> None:
     """Check that rows of the data go through the model and its loss; builds a model that has no weights yet.
 
     Shapes and dtypes are gone through, as in the graph that each worker makes of a step, and nothing is computed: what
@@ -242,7 +242,7 @@ def check_fits(model: Any, data: InputData, what: str, step: str, *, in_place: b
         How errors call the data.
     step
         The method that takes its batches: ``"train_step"`` or ``"test_step"``.
-    in_place
+    in_process
         Whether this very model is trained: what the user's own layers and losses count is left as the look that
         Keras' ``fit`` takes leaves it, and else as it was.
 
@@ -282,7 +282,7 @@ def check_fits(model: Any, data: InputData, what: str, step: str, *, in_place: b
             f"{what} has {description}, and Keras on {keras.backend.backend()!r} has no tensors of text. Make numbers "
             "of it first, or train with KERAS_BACKEND=tensorflow."
         )
-    counts, counted = Counts(model), in_place and is_looked_at(model, backend)
+    counts, counted = Counts(model), in_process and is_looked_at(model, backend)
     try:
         if not is_own(model, step):
             x, y, sample_weight = data.columns.pack(texts)

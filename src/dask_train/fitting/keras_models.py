@@ -20,7 +20,7 @@ from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.settings import KerasSettings, of_run, of_trial
-from dask_train.fitting.spec import FitTask, InPlace
+from dask_train.fitting.spec import FitTask, InProcess
 from dask_train.fitting.stop_checks import check_monitored, names_logged, scores_of_model
 from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.keras.adapter import KerasFramework
@@ -77,7 +77,7 @@ class KerasModels(ModelKind):
         """Check that rows go through the model and its loss, and return the weights of classes."""
         settings = call.settings
         weights = fit_checks.check_weights(settings.class_weight, settings.sample_weight, rows.data)
-        fit_checks.check_rows(call.model, rows.data, rows.validation, in_place=settings.in_process)
+        fit_checks.check_rows(call.model, rows.data, rows.validation, in_process=settings.in_process)
         check_served(call.model, settings.ps)
         check_dtypes(settings.wire, ((one.path, one.dtype) for one in call.model.trainable_variables))
         return weights
@@ -102,7 +102,7 @@ class KerasModels(ModelKind):
         task = FitTask(
             header=header,
             arrays=arrays,
-            in_place=InPlace(model=model, callbacks=callbacks) if in_process else None,
+            in_process=InProcess(model=model, callbacks=callbacks) if in_process else None,
             frame=None if call.run.checkpoint is None or data.schema is None else data.schema.to_json(),
             callbacks=b"" if in_process else send_callbacks(callbacks, variables),
             **_of_task(model, settings, rows),

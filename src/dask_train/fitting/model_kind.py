@@ -285,7 +285,7 @@ class ModelKind(ABC):
         common = {each.name for each in fields(EpochSettings)}
         return (*_OF_EACH_TRIAL, *(each.name for each in fields(self.settings) if each.name not in common))
 
-    def settings_of_trial(self, model: Any, arguments: Mapping[str, Any], of_trial: Mapping[str, Any]) -> Any:
+    def settings_of_trial(self, model: Any, arguments: Mapping[str, Any], built_settings: Mapping[str, Any]) -> Any:
         """Return the settings of a trial: the search's, as far as this kind has them, overridden by the trial's own.
 
         Raises
@@ -293,17 +293,18 @@ class ModelKind(ABC):
         TypeError, ValueError
             A setting is unknown to this kind, is missing, or is invalid.
         """
-        if unknown := sorted(map(str, set(of_trial) - set(self.of_trial))):
+        if unknown := sorted(map(str, set(built_settings) - set(self.of_trial))):
             known = ", ".join(self.of_trial) or "nothing beside the model"
             raise ValueError(f"build told {', '.join(unknown)} of a trial; it can tell {known}.")
-        needed = [each.name for each in fields(self.settings) if each.default is MISSING and each.name not in of_trial]
+        required = [each.name for each in fields(self.settings) if each.default is MISSING]
+        needed = [name for name in required if name not in built_settings]
         if needed:
             entries = ", ".join(f"{name!r}: ..." for name in needed)
             raise TypeError(
                 f"dt.fit needs {', '.join(f'{name}=' for name in needed)} as well for a {type(model).__name__}: let "
                 f"build return the model and a dict with them, {{{entries}}}."
             )
-        return self.settings.of({**arguments, **of_trial})
+        return self.settings.of({**arguments, **built_settings})
 
     @abstractmethod
     def framework(self, *, in_place: bool = False) -> Framework:

@@ -56,12 +56,14 @@ def register_trainer(trainer: Trainer) -> None:
     REGISTERED[kind] = TrainerKind(trainer)
 
 
-def _role(model: Any, spec: TrainSpec, settings: LoopSettings, data: InputData, of_run: Mapping[str, Any]) -> SpecRole:
+def _role(
+    model: Any, spec: TrainSpec, settings: LoopSettings, data: InputData, run_fields: Mapping[str, Any]
+) -> SpecRole:
     """Return what each worker does."""
     columns = data.columns
     rows = [[one.dtype, list(one.row_shape)] for one in columns] if columns.are_known else None
     configuration = {"model": type(model).__qualname__, "columns": rows, **spec.configuration}
-    return SpecRole(spec, LoopTask(**settings.of_loop, **of_run, configuration=configuration))
+    return SpecRole(spec, LoopTask(**settings.of_loop, **run_fields, configuration=configuration))
 
 
 class TrainerKind(ModelKind):

@@ -37,13 +37,13 @@ def check_dtypes(wire: str | None, dtypes: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def tell_of_wire(wire: str | None, session: Session, replicas: ProcessGroup, what: str = "Gradients") -> None:
+def tell_of_wire(wire: str | None, session: Session, group: ProcessGroup, what: str = "Gradients") -> None:
     """Have the run's result say that ``what`` was rounded; the first rank tells it."""
-    if wire is None or replicas.rank:
+    if wire is None or group.rank:
         return
-    if replicas.num_hosts > 1:
+    if group.num_hosts > 1:
         session.notice(
-            f"{what} travelled between the {replicas.num_hosts} hosts in bfloat16 and were added in float32 "
+            f"{what} travelled between the {group.num_hosts} hosts in bfloat16 and were added in float32 "
             f"(wire={wire!r}): the model is not that of one process to rounding of float32."
         )
     else:

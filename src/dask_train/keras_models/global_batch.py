@@ -1,4 +1,7 @@
-"""Rows of all workers, for custom steps, layers and losses; the trainer sets how they are gathered."""
+"""Gathers rows of all workers in custom steps, layers and losses, by the function that a trainer sets. No Keras import.
+
+A torch loss could call it, too, and would get the rows of its own worker; so loops of torch modules make it raise.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Makes tensors of all workers' rows of tensors of this worker's.
+# Given tensors of this worker's rows, returns tensors of all workers' rows.
 Gather = Callable[[list[Any]], list[Any]]
 
 _gathers: list[Gather] = []  # of this process; the last one counts
@@ -60,7 +63,7 @@ def global_batch(tensors: Any) -> Any:
 
 @contextmanager
 def gathered_by(gather: Gather) -> Iterator[None]:
-    """Let :func:`global_batch` gather rows with this function while it lasts."""
+    """Let :func:`global_batch` gather rows with this function inside the context."""
     _gathers.append(gather)
     try:
         yield
@@ -69,15 +72,15 @@ def gathered_by(gather: Gather) -> Iterator[None]:
 
 
 @contextmanager
-def refused(why: str | None, is_alone: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Let :func:`global_batch` raise an error while it lasts.
+def without_global_batch(why: str | None, is_alone: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Let :func:`global_batch` raise an error inside the context, where it could return this worker's rows only.
 
     Parameters
     ----------
     why
-        A sentence, and what to change. With None nothing is refused.
+        Reason and what to change, for the error. None: it does not raise.
     is_alone
-        Whether the batch in hand is of this process alone, so that it has all rows.
+        Return whether the current batch is of this process alone; then it has all rows, and does not raise.
     """
 
     def gather(tensors: list[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from dask_train.errors import PredictionError
 from dask_train.masking import shows_no_secrets
 from dask_train.spelling import passed
-from dask_train.stores import opened, trouble_of
+from dask_train.stores import open_store, trouble_of
 
 RECORD_FORMAT = 2
 
@@ -50,7 +50,7 @@ class Folder:
     claim_id: str = ""
 
     def _opened(self) -> tuple[Any, str]:
-        fs, path = opened(self.path, self.storage_options)
+        fs, path = open_store(self.path, self.storage_options)
         fs.invalidate_cache()
         return fs, path.rstrip("/")
 

@@ -16,7 +16,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema, schema_from
 from dask_train.extras import check_installed, install_command
 from dask_train.fitting.schemas import schema_for
 from dask_train.predicting.server.files import ModelFile
-from dask_train.stores import checked_options, opened, reaching
+from dask_train.stores import checked_options, open_store, reaching
 
 R = TypeVar("R")
 
@@ -79,7 +79,7 @@ def opened_model(model: Any, schema: Any, options: Mapping[str, Any] | None = No
 
 def _within(file: ModelFile) -> dict[str, Any] | None:
     try:
-        fs, place = opened(file.path, file.options)
+        fs, place = open_store(file.path, file.options)
         with fs.open(place, "rb") as content:
             return json_within(content)
     except Exception:  # what is wrong with the file is reported where the model is read

@@ -8,9 +8,9 @@ from typing import Any
 
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.manifest import Cover
-from dask_train.data.account import Account
 from dask_train.frameworks.base import TRAINING_ROLES
 from dask_train.input_errors import raises_at_the_call
+from dask_train.role.context import Context
 from dask_train.role.dataset import DataSet
 from dask_train.role.messaging import Messaging
 from dask_train.role.time_spent import CHECKPOINTS
@@ -21,7 +21,7 @@ class Checkpointing(Messaging):
 
     attempt: int
     scratch: Path
-    _account: Account
+    _context: Context
     _data: DataSet | None
     _checkpoint: CheckpointFolder | None
     _went_on_with: Sequence[Cover]
@@ -54,13 +54,13 @@ class Checkpointing(Messaging):
         """
         self._link.moved("saving a checkpoint")
         folder = self.checkpoints()
-        own = (folder.run, self.role, self._account.covered())
+        own = (folder.run, self.role, self._context.account.covered())
         score, self._score = self._score, None
         with self._link.spent.on(CHECKPOINTS):
             where = folder.save(write, self.scratch, [*self._went_on_with, own], score=score)
         self._tell_of_unknown_best(folder.best_of)
         self._link.moved("past a checkpoint")
-        self._account.all_done()  # the batch in hand is in it
+        self._context.account.all_done()  # the batch in hand is in it
         folder.was_kept(self._context.num_batches)
         return where
 

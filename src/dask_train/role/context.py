@@ -1,4 +1,4 @@
-"""What the session of a role process and its data sets share: the way to the agent, and how far the role is."""
+"""State that the session of a role process shares with its data sets: the link to the agent, and the progress."""
 
 from __future__ import annotations
 
@@ -87,27 +87,27 @@ class Link(Protocol):
 
 @dataclass(kw_only=True)
 class Context:
-    """What a data set sees of the role that reads it.
+    """State of a role that its data sets read and change.
 
     Attributes
     ----------
     link, framework, account
-        The way to the agent, the run's adapter, and where the batches that are taken are noted.
+        Link to the agent, framework adapter of the run, and record of the batches that the role takes.
     rank, size
-        Which of its role this process is, and how many there are.
+        Rank of this process in its role, and number of ranks.
     num_threads
-        Its share of the host's cores.
+        Number of threads, the process's share of the host's cores.
     num_shares
-        Number of shares that each global batch is cut into, of which each rank has some; 0 for one per rank.
+        Number of shares that each global batch is cut into, several per rank. Default: 0, one per rank.
     has_own_data
-        Whether the run gave this role data of its own: then batches of other data sets, such as those of a validation,
-        are no steps of training.
+        Whether the run gave this role data of its own. Then batches of other data sets, such as validation data, do
+        not count as training steps.
     num_batches
-        How many steps it has taken.
+        Number of steps so far.
     global_rows, position
-        As of :class:`~dask_train.role.session.Session`.
-    turns
-        Passes over data that are under way; one without references has ended.
+        As in :class:`~dask_train.role.session.Session`.
+    open_passes
+        Generators over data that have not ended, as weak references.
     """
 
     link: Link
@@ -121,4 +121,4 @@ class Context:
     num_batches: int = 0
     global_rows: int = 0
     position: tuple[int, int] = (0, 0)
-    turns: WeakSet[Generator[Any, None, None]] = field(default_factory=WeakSet, repr=False)
+    open_passes: WeakSet[Generator[Any, None, None]] = field(default_factory=WeakSet, repr=False)

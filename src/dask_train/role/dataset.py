@@ -43,9 +43,9 @@ class DataSet:
         self._context, self._number, self._table = context, number, table
         self._rows = rows
         self._buffers = Buffers(context.framework.empty)
-        self._num_turns = 0
-        # Of the account: the turn, and batch size and place that it has come to, from which a later call continues it.
-        self._counted_turn, self._reached = 0, (0, (0, 0))
+        self._num_passes = 0
+        # Of the account: the pass, and batch size and place that it has come to, from which a later call continues it.
+        self._counted_pass, self._reached = 0, (0, (0, 0))
         self._some_row: Callable[[], tuple[np.ndarray, ...]] | None = None
         self._rank, self._is_whole = context.rank, False
         self.num_rows, self.schema = table.num_rows, table.schema.in_batch
@@ -182,9 +182,9 @@ class DataSet:
                 "Pass a session.position that was taken with the same batch_size."
             )
         if self._reached != (batch_size, tuple(start)):
-            self._counted_turn = self._num_turns
-        turns = self._num_turns, self._counted_turn
-        return self._turn(self._batches(epochs, batch_size, shuffle, seed, start, turns))
+            self._counted_pass = self._num_passes
+        pass_numbers = self._num_passes, self._counted_pass
+        return self._begin(self._batches(epochs, batch_size, shuffle, seed, start, pass_numbers))
 
     def partitions(self) -> Iterator[Any]:
         """Give this rank's own partitions, as :meth:`Session.partitions` does of the role's own data.
@@ -194,27 +194,27 @@ class DataSet:
         iterator
             Of partitions, as the data was given.
         """
-        return self._turn(self._partitions(self._num_turns))
+        return self._begin(self._partitions(self._num_passes))
 
-    def continue_turn(self) -> None:
-        """Let the next turn through the data count as the last one, which is left, and continues among other ranks."""
-        self._num_turns = max(0, self._num_turns - 1)
+    def continue_pass(self) -> None:
+        """Let the next pass over the data count as the last one, which is left, and continues among other ranks."""
+        self._num_passes = max(0, self._num_passes - 1)
 
     @property
     def partition_numbers(self) -> np.ndarray:
         """The numbers in the collection, int64 ascending, of what :meth:`partitions` gives."""
         return assigned(self._table, self._rank)
 
-    def _turn(self, turn: Generator[Any, None, None]) -> Iterator[Any]:
-        self._num_turns += 1
-        self._context.turns.add(turn)
-        return turn
+    def _begin(self, data_pass: Generator[Any, None, None]) -> Iterator[Any]:
+        self._num_passes += 1
+        self._context.open_passes.add(data_pass)
+        return data_pass
 
-    def _partitions(self, turn: int) -> Generator[Any, None, None]:
+    def _partitions(self, pass_number: int) -> Generator[Any, None, None]:
         account, link = self._context.account, self._context.link
-        stretch = account.begin(BatchRange(dataset=self._number, turn=turn, epoch=0, batch_size=WHOLE, first=0))
+        stretch = account.begin(BatchRange(dataset=self._number, turn=pass_number, epoch=0, batch_size=WHOLE, first=0))
         plan = EpochPlan(lengths=self._table.lengths, shuffle=False, seed=0, epoch=0, window=self._table.window)
-        with self._opened(plan, turn) as (rows, streamed), self._decoding() as decoding:
+        with self._opened(plan, pass_number) as (rows, streamed), self._decoding() as decoding:
             for number in assigned(self._table, self._rank).tolist():
                 num_rows = int(self._table.lengths[number])
                 this = np.array([number])
@@ -242,9 +242,15 @@ class DataSet:
         link.moved("past its last partition")
 
     def _batches(
-        self, epochs: int, batch_size: int, shuffle: Shuffle, seed: int, start: tuple[int, int], turns: tuple[int, int]
+        self,
+        epochs: int,
+        batch_size: int,
+        shuffle: Shuffle,
+        seed: int,
+        start: tuple[int, int],
+        pass_numbers: tuple[int, int],
     ) -> Generator[Any, None, None]:
-        (turn, counted), context, account = turns, self._context, self._context.account
+        (pass_number, counted_pass), context, account = pass_numbers, self._context, self._context.account
         num_batches, size = -(-self.num_rows // batch_size), self._size
         told_size = 0 if self._is_whole else size  # all rows count as what they would be among all
         num_shares = 0 if self._is_whole else context.num_shares
@@ -266,7 +272,7 @@ class DataSet:
             )
             begun = BatchRange(
                 dataset=self._number,
-                turn=counted,
+                turn=counted_pass,
                 epoch=epoch,
                 batch_size=batch_size,
                 first=first,
@@ -274,7 +280,7 @@ class DataSet:
                 shares=num_shares,
             )
             stretch = account.begin(begun)
-            with self._read(order, plan, turn) as (batches, some_row):
+            with self._read(order, plan, pass_number) as (batches, some_row):
                 batch_number = first
                 while (batch := self._next(batches)) is not None:
                     batch_number += 1
@@ -308,9 +314,9 @@ class DataSet:
 
     @contextmanager
     def _read(
-        self, order: Iterator[Shares], plan: EpochPlan, turn: int
+        self, order: Iterator[Shares], plan: EpochPlan, pass_number: int
     ) -> Iterator[tuple[Iterator[Batch], Callable[[], tuple[np.ndarray, ...]]]]:
-        with self._opened(plan, turn) as (rows, streamed), self._decoding(plan) as decoding:
+        with self._opened(plan, pass_number) as (rows, streamed), self._decoding(plan) as decoding:
             fetch = functools.partial(self._context.link.rows_from_elsewhere, streamed)
             reader = Reader(fetch, self._buffers, self._context.framework.views, decoding)
             try:
@@ -320,9 +326,9 @@ class DataSet:
                 self._some_row = None
 
     @contextmanager
-    def _opened(self, plan: EpochPlan, turn: int) -> Iterator[tuple[Rows | StreamedRows, Stream]]:
+    def _opened(self, plan: EpochPlan, pass_number: int) -> Iterator[tuple[Rows | StreamedRows, Stream]]:
         """Open the rows of an epoch, which come in groups where they are streamed."""
-        link, streamed = self._context.link, Stream(self._number, turn, plan.epoch, plan.shuffle, plan.seed)
+        link, streamed = self._context.link, Stream(self._number, pass_number, plan.epoch, plan.shuffle, plan.seed)
         if self._table.window is None:
             yield self._rows, streamed
             return

@@ -1,4 +1,4 @@
-"""What a role process has been given for its session."""
+"""The objects that a role process makes for its session."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from dask_train.roles import AddressBook
 
 @dataclass(frozen=True, kw_only=True)
 class Equipment:
-    """What a role process has been given.
+    """Arguments of a :class:`~dask_train.role.session.Session` besides its link and its identity.
 
     Attributes
     ----------
     attempt
-        Which start of the role it is.
+        Number of the role's start, from 0.
     framework, peers, extras
-        The adapter, its peers' addresses, and what it shows in the session.
+        Framework adapter, addresses of the peers, and attributes that the adapter adds to the session.
     data
         The role's own data, mapped; None if it has none.
     account
-        Where the batches that it takes are noted.
+        Record of the batches that the role takes.
     checkpoint
-        Where checkpoints are kept, if anywhere.
+        Folder of the run's checkpoints; None if there is none.
     scratch
-        A folder that goes away with the run.
+        Folder that is removed with the run.
     meeting
-        Where it meets the other training roles.
+        Rendezvous of the training roles.
     """
 
     attempt: int

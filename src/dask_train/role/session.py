@@ -42,13 +42,12 @@ class Session(Collective, Checkpointing):
     """
 
     def __init__(self, link: Link, me: RoleInfo, equipment: Equipment) -> None:
-        self._link, self._framework, self._extras = link, equipment.framework, dict(equipment.extras)
+        self._link, self._extras = link, dict(equipment.extras)
         self.role, self.rank, self.size = me.role, me.rank, me.counts[me.role]
-        self._account = equipment.account
         self._context = Context(
             link=link,
-            framework=self._framework,
-            account=self._account,
+            framework=equipment.framework,
+            account=equipment.account,
             rank=self.rank,
             size=self.size,
             num_threads=me.num_threads,
@@ -79,11 +78,11 @@ class Session(Collective, Checkpointing):
             return
         self.size = self.world_size = self._context.size = size
         if self._data is not None:
-            self._data.continue_turn()
+            self._data.continue_pass()
 
     def _count_no_rows(self) -> None:
         """Let what is read from now on not count as trained: the role whose place this takes has come back from it."""
-        self._account.seal()
+        self._context.account.seal()
 
     @property
     def global_rows(self) -> int:
@@ -242,7 +241,7 @@ class Session(Collective, Checkpointing):
             As :meth:`dataset`; torch has no such dtype.
         """
         data = self._own_data() if name is None else self.dataset(name)
-        return self._framework.dataset_of(data.rows_by_number())
+        return self._context.framework.dataset_of(data.rows_by_number())
 
     @property
     def cluster_spec(self) -> Any:
@@ -265,7 +264,7 @@ class Session(Collective, Checkpointing):
             names = ", ".join(self._extras) or "nothing"
             own = [each for each in dir(self) if not each.startswith("_") and each != name]
             raise AttributeError(
-                f"A session has no {name!r}: the run's framework, {self._framework.name!r}, gives {names}."
+                f"A session has no {name!r}: the run's framework, {self._context.framework.name!r}, gives {names}."
                 f"{nearest(name, [*own, *self._extras])}"
                 + (" It is there with framework='tensorflow'." if name in ("server", "cluster_spec") else "")
             )

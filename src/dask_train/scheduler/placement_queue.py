@@ -34,7 +34,7 @@ class PlacementRequest:
     on: list[str] | None
     devices: DeviceRequest = field(default_factory=DeviceRequest)
     host: str = ""
-    shares: bool = False  # its roles may take the threads of others of its run
+    may_oversubscribe: bool = False  # its roles may take the threads of others of its run
     granted: dict[Key, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = field(default_factory=time.time)
@@ -97,7 +97,7 @@ class PlacementQueue:
             return why
         goes_on = bool(request.run.places)
         # What is lost with a Dask worker that has left is replaced on those that are there.
-        request.shares = request.run.in_place and any(key in request.run.places for key, _ in request.roles)
+        request.may_oversubscribe = request.run.in_place and any(key in request.run.places for key, _ in request.roles)
         self._give_back(request.run, [key for key, _ in request.roles])
         if goes_on:
             self.waiting.insert(0, request)
@@ -137,11 +137,11 @@ class PlacementQueue:
         return large or choices
 
     def _placed(self, request: PlacementRequest, capacities: list[Capacity]) -> list[RolePlace] | None:
-        own = self._own(request, capacities) if request.run.shares or request.shares else 0
+        own = self._own(request, capacities) if request.run.is_oversubscribed or request.may_oversubscribe else 0
         room = self._device_room(request)
         places = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device)
         if places is not None and len(request.needs) + own > sum(capacity.threads for capacity in capacities):
-            request.run.shares = True
+            request.run.is_oversubscribed = True
         return places
 
     def num_places(self, run: KnownRun | None, needs: Mapping[str, float], on: list[str] | None, host: str = "") -> int:

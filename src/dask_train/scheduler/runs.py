@@ -87,7 +87,7 @@ class KnownRun:
     silent_s: float = 0.0  # how long nothing was heard of its client
     keys: list[Any] = field(default_factory=list)  # what is computed for it alone
     over: bool = False
-    shares: bool = False  # it has more roles than there are threads
+    is_oversubscribed: bool = False  # it has more roles than there are threads
     follows: bool = False  # its number of workers follows the Dask workers of its host
     in_place: bool = False  # lost roles are replaced while the others wait
 

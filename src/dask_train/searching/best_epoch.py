@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dask_train.checkpoint.best import is_better
-from dask_train.searching.worker import TrialDone, TrialOrder
+from dask_train.searching.worker import TrialDone, TrialRequest
 
 
 class BestEpoch:
@@ -14,7 +14,7 @@ class BestEpoch:
 
     Parameters
     ----------
-    order
+    request
         Says what is better, and which value the model of an epoch has to beat.
 
     Attributes
@@ -25,8 +25,8 @@ class BestEpoch:
         What was trained of the model by then; None if its value does not beat that of other trials.
     """
 
-    def __init__(self, order: TrialOrder) -> None:
-        self._order = order
+    def __init__(self, request: TrialRequest) -> None:
+        self._request = request
         self.value: float | None = None
         self.epoch: int | None = None
         self.parts: Any = None
@@ -34,11 +34,11 @@ class BestEpoch:
     @property
     def beats_others(self) -> bool:
         """Return whether the best score is better than that of trials before."""
-        return self.value is not None and is_better(self.value, self._order.to_beat, mode=self._order.mode)
+        return self.value is not None and is_better(self.value, self._request.to_beat, mode=self._request.mode)
 
     def epoch_ended(self, epoch: int, value: float, parts_of: Callable[[], Any]) -> None:
         """Look at the score of an epoch that has just ended; ``parts_of`` returns what is trained, as it is now."""
-        if not is_better(value, self.value, mode=self._order.mode):
+        if not is_better(value, self.value, mode=self._request.mode):
             return
         self.value, self.epoch = value, epoch
         if self.beats_others:
@@ -47,7 +47,7 @@ class BestEpoch:
     def go_on(self, scores: dict[int, float], parts: Any) -> None:
         """Take over the scores of epochs by number, of an earlier start, and the parts of the best of them."""
         for epoch, value in scores.items():
-            if is_better(value, self.value, mode=self._order.mode):
+            if is_better(value, self.value, mode=self._request.mode):
                 self.value, self.epoch = value, epoch
         if parts is not None and self.beats_others:
             self.parts = parts
@@ -55,7 +55,7 @@ class BestEpoch:
     def done(self, seconds: float, warnings: list[str]) -> TrialDone:
         """Return what the client is sent of the trial, which has ended after that many seconds."""
         return TrialDone(
-            number=self._order.number,
+            number=self._request.number,
             value=self.value,
             epoch=self.epoch,
             parts=self.parts,

@@ -15,7 +15,7 @@ from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.errors import ClosedError, StalledError
 from dask_train.searching.best_epoch import BestEpoch
 from dask_train.searching.trial_checkpoints import brought_over
-from dask_train.searching.worker import EndTrial, NoMetricError, OrderLoop, TrialDone, TrialOrder
+from dask_train.searching.worker import EndTrial, NoMetricError, TrialDone, TrialRequest, TrialServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 _MEETING = "meeting"
 
 
-class TrialLoop(OrderLoop):
+class TrialLoop(TrialServer):
     """Called with a session, it trains one model after the other."""
 
-    def opened(self, session: Session) -> ModelTrials:
+    def make_worker(self, session: Session) -> ModelTrials:
         """Return what trains them."""
         gc.freeze()  # what the framework is made of stays; to go through it after each trial takes 0.2 s
         return ModelTrials(session)
@@ -46,17 +46,17 @@ class ModelTrials:
         self._noticed: set[str] = set()
         self._forget: Callable[[], object] = gc.collect
 
-    def work(self, order: TrialOrder) -> TrialDone | None:
+    def work(self, request: TrialRequest) -> TrialDone | None:
         """Train a model; None in workers that are not the first."""
-        began, self._forget = time.monotonic(), order.work.forget
+        began, self._forget = time.monotonic(), request.work.forget
         with _own_memory(self._session) as extras:
-            trial: Any = TrialSession(self._session, order, extras, self._datasets, self._noticed)
-            outcome = order.work(trial, trial.watch)
+            trial: Any = TrialSession(self._session, request, extras, self._datasets, self._noticed)
+            outcome = request.work(trial, trial.watch)
         if outcome is None:
             return None
         best: BestEpoch = trial.best
-        if order.work.ends_with_all and best.epoch is not None:
-            best.parts = order.work.as_of(outcome, best.epoch) if best.beats_others else None
+        if request.work.ends_with_all and best.epoch is not None:
+            best.parts = request.work.as_of(outcome, best.epoch) if best.beats_others else None
         return best.done(time.monotonic() - began, outcome.warnings)
 
     def forget(self) -> None:
@@ -98,17 +98,17 @@ class TrialSession:
     def __init__(
         self,
         session: Session,
-        order: TrialOrder,
+        request: TrialRequest,
         extras: Mapping[str, Any],
         datasets: dict[str, DataSet],
         notices: set[str] | None = None,
     ) -> None:
-        self._session, self._order, self._datasets = session, order, datasets
+        self._session, self._request, self._datasets = session, request, datasets
         self._notices: set[str] = set() if notices is None else notices
         vars(self).update(extras)
         self._loop: SyncedLoop | None = None
         self._is_to_end = False
-        self.best = BestEpoch(order)
+        self.best = BestEpoch(request)
         self._folder: CheckpointFolder | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -120,7 +120,7 @@ class TrialSession:
 
     def _parts(self) -> dict[str, Any] | None:
         assert self._loop is not None
-        return None if self._order.work.ends_with_all else self._loop.take_model()
+        return None if self._request.work.ends_with_all else self._loop.take_model()
 
     def dataset(self, name: str) -> DataSet:
         """Do as :meth:`Session.dataset`, opened once for all trials."""
@@ -135,35 +135,37 @@ class TrialSession:
         return self._folder
 
     def _place(self) -> CheckpointPlace:
-        order, task = self._order, self._order.work.task
+        request, task = self._request, self._request.work.task
         policy = task.checkpoint
-        assert order.place is not None
+        assert request.place is not None
         return CheckpointPlace(
-            url=order.place.url,
+            url=request.place.url,
             run=task.run,
             began=time.time(),
             resume=True,
             keep=2 if policy is None else policy.keep,
-            best=order.metric,
-            mode=order.mode,
+            best=request.metric,
+            mode=request.mode,
             storage_options=None if policy is None else policy.storage_options,
         )
 
     def open_checkpoint(self, *, own: bool = False, begins: bool = False) -> Path | None:  # noqa: ARG002
         """Return the last one of an earlier start of this trial, whose scores are reported again."""
-        order = self._order
-        assert order.place is not None
-        earlier = order.place.earlier
+        request = self._request
+        assert request.place is not None
+        earlier = request.place.earlier
         checkpoint, notices = brought_over(earlier, self._place(), self.checkpoints(), self._session.scratch)
         for text in notices:
-            self.notice(f"Trial {order.number}: {text}")
+            self.notice(f"Trial {request.number}: {text}")
         if checkpoint is None:
             if earlier:
-                self.notice(f"Trial {order.number} had no checkpoint to resume from: it is trained from its beginning.")
+                self.notice(
+                    f"Trial {request.number} had no checkpoint to resume from: it is trained from its beginning."
+                )
             return None
         self.best.go_on(checkpoint.scores, checkpoint.best)
         for epoch, value in checkpoint.scores.items():
-            self._session.report(trial=order.number, epoch=epoch, **{order.metric: value})
+            self._session.report(trial=request.number, epoch=epoch, **{request.metric: value})
         return checkpoint.folder
 
     def report(self, **scores: Any) -> None:
@@ -178,8 +180,8 @@ class TrialSession:
         """
         if "epoch" not in scores:  # but rounds, which count from 1; a fit in steps is one epoch
             scores["epoch"] = scores.pop("round", 1) - 1
-        self._session.report(trial=self._order.number, **scores)
-        loss, epoch, metric = scores.get("loss", 0.0), scores["epoch"], self._order.metric
+        self._session.report(trial=self._request.number, **scores)
+        loss, epoch, metric = scores.get("loss", 0.0), scores["epoch"], self._request.metric
         if not math.isfinite(loss):
             raise FloatingPointError(f"The loss is {loss} in epoch {epoch + 1}.")
         if "step" in scores or self._is_to_end:
@@ -206,5 +208,5 @@ class TrialSession:
                 break
             except ClosedError:
                 return True
-            self._is_to_end = isinstance(word, EndTrial) and word.number == self._order.number
+            self._is_to_end = isinstance(word, EndTrial) and word.number == self._request.number
         return self._is_to_end or self._session.should_stop()

@@ -22,7 +22,7 @@ from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
 from dask_train.searching.opening import optuna_here, points_left
 from dask_train.searching.study import FinishedTrial, Handed, Study, closed
-from dask_train.searching.worker import NoMetricError, TrialDone, TrialOrder, TrialPlace
+from dask_train.searching.worker import NoMetricError, TrialDone, TrialPlace, TrialRequest
 
 # User attributes of trials, which Optuna keeps: why it failed, what it repeats, its best epoch, how long it took.
 ERROR, RETRY_OF, EPOCH, SECONDS = "error", "retry_of", "epoch", "seconds"
@@ -163,7 +163,7 @@ class OptunaStudy(Study):
                     work = folders.with_checkpoints(work, name)
                     place = TrialPlace(url=folders.url_of(name), earlier=[*map(folders.url_of, earlier)])
                     earlier.append(name)
-                handed.order = TrialOrder(
+                handed.request = TrialRequest(
                     number=number, work=work, metric=self._metric, mode=self.mode, to_beat=self._to_beat, place=place
                 )
                 handed.model = spec.model

@@ -72,7 +72,7 @@ class PoolSlot:
         """Send it a trial of a search."""
         self.handed = handed
         self.followed.tell_trial(_fields_of_trial(handed, search))
-        self.followed.run.send(handed.order)
+        self.followed.run.send(handed.request)
 
     def close(self) -> None:
         """Let it end, without waiting for that."""
@@ -232,9 +232,15 @@ def _in_words(error: DaskTrainError | None) -> str:
 def _fields_of_trial(handed: Handed, search: str) -> dict[str, Any]:
     """Return a trial as other clients see it, in plain values."""
     params = {str(name)[:MAX_TOLD]: _plain(value) for name, value in handed.params.items()}
-    order = handed.order
-    assert order is not None
-    return {"search": search, "number": order.number, "metric": order.metric, "mode": order.mode, "params": params}
+    request = handed.request
+    assert request is not None
+    return {
+        "search": search,
+        "number": request.number,
+        "metric": request.metric,
+        "mode": request.mode,
+        "params": params,
+    }
 
 
 def _plain(value: Any) -> Any:

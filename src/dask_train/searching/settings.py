@@ -37,7 +37,7 @@ class StudySettings(SearchSettings):
     study: Any = None
     timeout_s: float | None = None
 
-    def opened(self, kept_name: str | None = None) -> Any:
+    def open_study(self, kept_name: str | None = None) -> Any:
         """Return the study that the user has passed, else a new one, or the one of its name, or of a kept search."""
         return open_study(
             self.study,

@@ -15,7 +15,7 @@ from typing import Any
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.searching.kept import Model
 from dask_train.searching.logged import SearchLog
-from dask_train.searching.worker import TrialDone, TrialOrder
+from dask_train.searching.worker import TrialDone, TrialRequest
 
 
 def closed(_: Any) -> Any:
@@ -31,7 +31,7 @@ class Handed:
     ----------
     number, params
         Its number, and what is tried, as other clients see it.
-    order
+    request
         What its workers are sent; None if it could not be built.
     is_repeat
         Whether it repeats one whose workers were lost.
@@ -51,7 +51,7 @@ class Handed:
 
     number: int
     params: dict[str, Any]
-    order: TrialOrder | None = field(default=None, repr=False)
+    request: TrialRequest | None = field(default=None, repr=False)
     is_repeat: bool = False
     trial: Any = None
     model: Callable[[Any], Any] = field(default=closed, repr=False)

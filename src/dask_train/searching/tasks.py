@@ -50,7 +50,7 @@ class TrialTasks:
         TypeError, ValueError
             This one can't.
         """
-        model, of_trial = self._built(trial)
+        model, built_settings = self._built(trial)
         check_built(model)
         kind = searched_kind_of(model)
         self._check_given(kind, model)
@@ -62,7 +62,7 @@ class TrialTasks:
         if not kind.takes_missing and (text := self.rows.missing()):
             raise UnfitRowsError(text)
         self.kind = kind
-        settings = kind.settings_of_trial(model, {**self.defaults, **self.arguments}, of_trial)
+        settings = kind.settings_of_trial(model, {**self.defaults, **self.arguments}, built_settings)
         return kind.trial(model, settings, self.rows)
 
     def _built(self, trial: Any) -> tuple[Any, dict[str, Any]]:

@@ -72,8 +72,8 @@ def brought_over(
 def _read(last: LoadedCheckpoint, best: LoadedCheckpoint | None, metric: str) -> GoneOnWith:
     from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
-    checkpoint = FitCheckpoint.opened(last.folder)
-    model = None if best is None else FitCheckpoint.opened(best.folder)
+    checkpoint = FitCheckpoint.load(last.folder)
+    model = None if best is None else FitCheckpoint.load(best.folder)
     return GoneOnWith(
         folder=last.folder,
         scores=dict(zip(checkpoint.epochs, map(float, checkpoint.history.get(metric, [])), strict=False)),

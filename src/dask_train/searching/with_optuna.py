@@ -90,7 +90,7 @@ def search_with_optuna(build: Any, subject: Subject, settings: StudySettings, ru
         An argument is invalid.
     """
     data, metric = checked(subject.data, run), subject.metric
-    study = None if settings.study is None else settings.opened()
+    study = None if settings.study is None else settings.open_study()
     direction = settings.direction or ("maximize" if study is None else study.directions[0].name.lower())
     arguments = {"build": code_text(build), "metric": metric, "direction": direction, "seed": settings.seed}
     arguments |= subject.fixed()
@@ -104,7 +104,7 @@ def search_with_optuna(build: Any, subject: Subject, settings: StudySettings, ru
             kept = stack.enter_context(keeping)
         state = None if kept is None else kept.state
         if study is None:
-            study = settings.opened(None if state is None else state.study_name)
+            study = settings.open_study(None if state is None else state.study_name)
         if kept is not None:
             check_goes_on(study, build, state)
         keeps = None if kept is None or kept.folders is None else kept.place

@@ -1,6 +1,6 @@
-"""What a role process of ``search`` does: one trial after the other, in one process that has imported libraries once.
+"""The role process of ``search``, which trains one trial after the other, so that libraries are imported once.
 
-Knows nothing of Optuna: the client asks for parameters, builds models and judges scores; here they are trained.
+It knows nothing of Optuna: the client asks for parameters, builds models and judges scores.
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ if TYPE_CHECKING:
 @shows_no_secrets
 @dataclass(frozen=True, kw_only=True)
 class TrialPlace:
-    """Where a trial keeps checkpoints, and where earlier starts of it have."""
+    """URL for checkpoints of a trial, and those of its earlier starts."""
 
     url: str
     earlier: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialOrder:
-    """A trial, as it is sent to the workers of a slot.
+class TrialRequest:
+    """The client's request to the workers of a slot to train a trial.
 
     Attributes
     ----------
     number
-        Of the trial.
+        Number of the trial.
     work
-        What is done for it: of models that are trained in loops a
-        :class:`~dask_train.trainers.common.entry.LoopRole`; of estimators a
-        :class:`~dask_train.searching.estimators.loop.UnitWork`.
+        Function that trains it: a :class:`~dask_train.trainers.common.entry.LoopRole` for models that are trained in
+        loops, a :class:`~dask_train.searching.estimators.loop.UnitWork` for estimators.
     metric, mode
-        The score of an epoch that counts, and whether less ("min") or more ("max") of it is better.
+        Name of the score to optimize, and whether less ("min") or more ("max") of it is better.
     to_beat
-        Weights are kept of epochs that are better than this only; None for any.
+        Keep weights only of epochs with a better score than this; None to keep those of the trial's best epoch.
     place
-        Where it keeps checkpoints; None for nowhere.
+        Location of the trial's checkpoints; None for no checkpoints.
     settings
-        Of libraries, as they were once its model was made.
+        Settings of libraries, as they were after the trial's model was built.
     """
 
     number: int
@@ -61,26 +60,26 @@ class TrialOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class EndTrial:
-    """The trial of this number is to end after the step in hand."""
+    """The client's request to end a trial after the current step."""
 
     number: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialDone:
-    """A trial is finished, at its end or where it was asked to end.
+    """The answer of a trial that has ended, by itself or on request.
 
     Attributes
     ----------
     value, epoch
-        The best score of an epoch, and the first epoch that had it; None without any whole epoch.
+        Best score of an epoch, and the first epoch that had it; None if no epoch is complete.
     parts
-        What was trained of the model, by the names of parts of its state, as it was after that epoch; or a fitted
-        estimator. None if that was not to be kept.
+        Parts of the model's state by name, as they were after that epoch; or a fitted estimator. None if they were not
+        to be kept.
     seconds
-        From its arrival to its end.
+        Duration of the trial.
     warnings
-        What a fit would have warned of.
+        Warnings that a fit would have shown.
     """
 
     number: int
@@ -93,12 +92,12 @@ class TrialDone:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialFailed:
-    """A trial has raised; ``error`` is one line, ``traceback`` all of it.
+    """The answer of a trial that has raised; ``error`` is one line, ``traceback`` all of it.
 
     Attributes
     ----------
     without_metric
-        Whether it was for the metric that counts, which is not among the scores.
+        Whether it failed because the metric of the search is not among the scores.
     """
 
     number: int
@@ -109,61 +108,61 @@ class TrialFailed:
 
 
 class NoMetricError(ValueError):
-    """The metric that counts is not among the scores of an epoch."""
+    """Raised if the metric of the search is not among the scores of an epoch."""
 
 
 class TrialWorker(Protocol):
-    """What a process does with each order."""
+    """Trains the trials that a process is sent."""
 
-    def work(self, order: TrialOrder) -> TrialDone | None:
-        """Do it; None in workers that are not the first."""
+    def work(self, request: TrialRequest) -> TrialDone | None:
+        """Train a trial; return its answer in the first worker, None in the others."""
 
     def forget(self) -> None:
-        """Give back what an order has left in the process, however it has ended."""
+        """Release what a trial has left in the process, however it has ended."""
 
 
-class OrderLoop(ABC):
-    """Called with a session, it does what it is sent, until the run ends.
+class TrialServer(ABC):
+    """Role function that serves trial requests until the run ends.
 
-    If one of several workers has raised, none continues, since the others wait for it in mid-step: the run fails.
+    If one of several workers raises, the run fails, since the others wait for it within a step.
     """
 
     __name__ = "search"
 
     @abstractmethod
-    def opened(self, session: Session) -> TrialWorker:
-        """Return what does it."""
+    def make_worker(self, session: Session) -> TrialWorker:
+        """Return the object that trains the trials."""
 
     def __call__(self, session: Session) -> None:
-        """Serve orders until the run ends."""
-        worker = self.opened(session)
+        """Serve requests until the run ends."""
+        worker = self.make_worker(session)
         while True:
             try:
-                order = session.receive()
+                request = session.receive()
             except ClosedError:
                 return
-            if not isinstance(order, TrialOrder):
-                continue  # the end of a trial that has ended by itself meanwhile
+            if not isinstance(request, TrialRequest):
+                continue  # an EndTrial for a trial that has ended by itself meanwhile
             began = time.monotonic()
             try:
-                order.settings.apply()  # others than before where the user's function sets some for each trial
-                outcome: TrialDone | TrialFailed | None = worker.work(order)
+                request.settings.apply()  # the user's build function may set others for each trial
+                outcome: TrialDone | TrialFailed | None = worker.work(request)
             except Exception as error:
-                outcome = _failed(order, error, began)
+                outcome = _failed(request, error, began)
                 if session.size > 1:
                     if outcome.without_metric:
                         session.send(outcome)
                     raise
             if outcome is not None:
                 session.send(outcome)  # first: the client makes the next trial meanwhile
-            del outcome, order
+            del outcome, request
             worker.forget()
 
 
-def _failed(order: TrialOrder, error: Exception, began: float) -> TrialFailed:
+def _failed(request: TrialRequest, error: Exception, began: float) -> TrialFailed:
     without_metric = isinstance(error, NoMetricError)
     return TrialFailed(
-        number=order.number,
+        number=request.number,
         error=str(error) if without_metric else f"{type(error).__name__}: {error}"[:2000],
         traceback=traceback.format_exc()[-10_000:],
         seconds=time.monotonic() - began,

@@ -208,7 +208,7 @@ class RunData:
         if isinstance(data := self.by_role.get(role), StreamOnDask):
             data.left(role, rank)
 
-    def opened(self, number: int) -> DataSetOnDask:
+    def data_set(self, number: int) -> DataSetOnDask:
         """Return the published data set of that number."""
         return list(self._opened.values())[number - 1].result()
 

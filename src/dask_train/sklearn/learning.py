@@ -80,7 +80,7 @@ class Learning(Refusing):
 
         def restore(content: bytes) -> None:
             nonlocal estimator
-            estimator = _opened(content)
+            estimator = _unpickled(content)
 
         loop.keep(RankState().shared(_ESTIMATOR, lambda: cloudpickle.dumps(estimator), restore))
         for _ in loop.epochs():
@@ -116,10 +116,10 @@ class Learning(Refusing):
 
 def learnt(outcome: Outcome) -> Any:
     """Return the estimator that training has left."""
-    return _opened(outcome.header[_ESTIMATOR])
+    return _unpickled(outcome.header[_ESTIMATOR])
 
 
-def _opened(content: bytes) -> Any:
+def _unpickled(content: bytes) -> Any:
     return pickle.loads(content)  # noqa: S301 - this estimator's own
 
 

@@ -194,7 +194,7 @@ class _InProcessRun:
             if job.checkpoint is not None:
                 checkpoints = stack.enter_context(_claimed(CheckpointFolder(job.checkpoint)))
             sessions: list[Session] = []
-            stack.callback(_end_turns, sessions)  # after a batch in hand is known to be lost
+            stack.callback(_end_passes, sessions)  # after a batch in hand is known to be lost
             meeting = Meeting(self._link, me, deadlines.rendezvous_s, deadlines.progress_s)
             stack.callback(meeting.close)
             account = stack.enter_context(self._accounted())
@@ -258,8 +258,8 @@ def _scratch(run: str) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end_turns(sessions: list[Session]) -> None:
+def _end_passes(sessions: list[Session]) -> None:
     """End the threads that prepare batches which will not be used."""
-    for turn in [turn for session in sessions for turn in session._context.turns]:
+    for each in [each for session in sessions for each in session._context.open_passes]:
         with suppress(ValueError):  # another thread of the user's takes a batch just now
-            turn.close()
+            each.close()

@@ -25,14 +25,13 @@ from dask_train.process.devices import DeviceUse
 from dask_train.process.messages import (
     Accounted,
     Answer,
-    Begin,
     DataFailed,
     DataProgressed,
     DataSetFound,
     DataSetPlaces,
     Diagnose,
     Ended,
-    Enter,
+    EnterFunction,
     Exited,
     Failed,
     Go,
@@ -50,6 +49,7 @@ from dask_train.process.messages import (
     RoleProcess,
     RowsWanted,
     StartProcess,
+    StartRole,
     Stop,
     StreamLeft,
     Value,
@@ -229,7 +229,7 @@ class Agent:
             return  # it was killed before there was a process
         host = "127.0.0.1" if self.worker.address.startswith("inproc://") else self.worker.ip
         child.tell(
-            Begin(
+            StartRole(
                 me=RoleInfo(
                     role=child.role,
                     rank=child.rank,
@@ -262,13 +262,18 @@ class Agent:
         else:
             self._tell(child, Loaded())
 
+    def _forward(self, child: RoleChild, command: Message) -> None:
+        child.tell(command)
+
     def _progressed(self, child: RoleChild) -> Callable[[], None]:
         return lambda: self._tell(child, DataProgressed())
 
     def _go(self, child: RoleChild, command: Go) -> None:
         data = self._data.mapped(0, child.role, child.rank)
         data_timeout_s = self.brief.data_timeout_s
-        child.tell(Enter(peers=command.peers, timeout_s=command.timeout_s, data_timeout_s=data_timeout_s, data=data))
+        child.tell(
+            EnterFunction(peers=command.peers, timeout_s=command.timeout_s, data_timeout_s=data_timeout_s, data=data)
+        )
 
     def _diagnose(self, child: RoleChild, _: Diagnose) -> None:
         self._spawn(self._picture(child))
@@ -386,11 +391,11 @@ class Agent:
 _OBEYED: dict[type[Message], Callable[[Agent, RoleChild, Any], None]] = {
     Load: Agent._load,
     Go: Agent._go,
-    Stop: lambda _, child, command: child.tell(command),
-    Value: lambda _, child, command: child.tell(command),
-    Met: lambda _, child, command: child.tell(command),
-    PeerLost: lambda _, child, command: child.tell(command),
-    Resize: lambda _, child, command: child.tell(command),
+    Stop: Agent._forward,
+    Value: Agent._forward,
+    Met: Agent._forward,
+    PeerLost: Agent._forward,
+    Resize: Agent._forward,
     Kill: lambda _agent, child, _command: child.kill(),
     Diagnose: Agent._diagnose,
     DataSetFound: Agent._data_set_found,

@@ -11,6 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
+from dask_train.frameworks.torch.fitting import TorchFitFramework
+from dask_train.frameworks.torch.imports import TORCH_IMPORTS
 from distributed import Client, WorkerPlugin
 
 from dask_train.data.pool import process_pool
@@ -105,6 +107,14 @@ def client(
         return {a: (before[a], found) for a, found in now.items() if a in before and found != before[a]}
 
     wait_for(lambda: not differing(), lambda: f"what a run left on Dask workers: {differing()}")
+
+
+@pytest.fixture(scope="module")
+def metrics_in_templates() -> Iterator[None]:
+    """Workers of torch modules are forked of templates with torchmetrics, which else takes each 2 s of a core."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TorchFitFramework, "imports", (*TORCH_IMPORTS, "torchmetrics"))
+        yield
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ import torchmetrics
 
 import dask_train as dt
 
+pytestmark = pytest.mark.usefixtures("metrics_in_templates")
+
 ROWS, BATCH_SIZE = 301, 30  # the last batch has one row: most workers have none
 _random = np.random.default_rng(0)
 X = _random.normal(size=(ROWS, 8))

@@ -18,6 +18,8 @@ import torchmetrics
 import dask_train as dt
 from dask_train.role import meeting
 
+pytestmark = pytest.mark.usefixtures("metrics_in_templates")
+
 ROWS, BATCH_SIZE, EPOCHS = 173, 16, 3  # 11 steps an epoch; the last batch has 13 rows
 STEPS = -(-ROWS // BATCH_SIZE)
 _random = np.random.default_rng(0)

@@ -15,6 +15,8 @@ from loading import loaded
 
 import dask_train as dt
 
+pytestmark = pytest.mark.usefixtures("metrics_in_templates")
+
 resizing = loaded(__file__, "resizing")
 WAIT_S = resizing.WAIT_S
 doors_of = loaded(__file__, "module_doors")

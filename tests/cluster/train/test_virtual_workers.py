@@ -17,6 +17,8 @@ from loading import loaded
 import dask_train as dt
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
+pytestmark = pytest.mark.usefixtures("metrics_in_templates")
+
 resizing = loaded(__file__, "resizing")
 WAIT_S = resizing.WAIT_S
 doors_of = loaded(__file__, "module_doors")
@@ -143,7 +145,7 @@ def is_within_epoch(folder):
     """Whether the last checkpoint in a folder is one within an epoch."""
     names = sorted(path for path in folder.glob("checkpoint-*") if path.is_dir())
     with suppress(OSError, dt.CheckpointError):  # it is being written
-        return bool(names) and FitCheckpoint.opened(names[-1]).batch > 0
+        return bool(names) and FitCheckpoint.load(names[-1]).batch > 0
     return False
 
 

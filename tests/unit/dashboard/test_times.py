@@ -66,7 +66,7 @@ def test_the_slowest_is_named_with_what_it_does(unlike):
 def test_what_lies_long_ago_does_not_count(unlike):
     for second in range(101, 101 + int(WINDOW_S) + 2):
         for rank, role in enumerate((unlike["worker", 0], unlike["worker", 1])):
-            told = {**role.reported, "computing": role.reported["computing"] + 1.0}
+            told = {**role.spent, "computing": role.spent["computing"] + 1.0}
             tell(unlike, rank, float(second), **told)
     assert straggler(unlike, set(unlike), 101.0 + WINDOW_S + 1) == ""
 

@@ -85,7 +85,7 @@ class Awaited(RunContext):
         super().__init__()
         self.came, self.answers, self.state.plan = asyncio.Event(), [], SimpleNamespace(progress_s=0.004)
         self.peer = SimpleNamespace(ask=self.ask)
-        self.data = SimpleNamespace(open=self.open, own_keys=lambda: ["p"], by_role={"worker": self}, opened=str)
+        self.data = SimpleNamespace(open=self.open, own_keys=lambda: ["p"], by_role={"worker": self}, data_set=str)
         self.data.num_skipped = dict
         self.history.files_skipped = lambda _: None
         self.own_keys = self.data.own_keys

@@ -71,12 +71,12 @@ def test_in_this_process_the_very_model_is_trained_and_is_taken_apart_for_checkp
     dt.fit(model, X, Y, workers=0, callbacks=callbacks)
     task = started.task
     assert (started.way, started.roles, started.run.client) == ("run_in_process", {"worker": 0}, None)
-    assert (task.in_place.model, task.in_place.callbacks) == (model, callbacks)
+    assert (task.in_process.model, task.in_process.callbacks) == (model, callbacks)
     assert (task.header, task.arrays, task.callbacks) == ({}, [], b"")
     dt.fit(model, X, Y, workers=0, checkpoint=str(tmp_path))
     assert started.task.header
     dt.fit(model, X, Y, workers=1)
-    assert (started.task.in_place, bool(started.task.header), bool(started.task.callbacks)) == (None, True, True)
+    assert (started.task.in_process, bool(started.task.header), bool(started.task.callbacks)) == (None, True, True)
     with pytest.raises(ValueError, match="workers=0"):
         dt.fit(model, X, Y, workers=0, ps=1)
 

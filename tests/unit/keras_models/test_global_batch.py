@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dask_train as dt
-from dask_train.keras_models.global_batch import gathered_by, refused
+from dask_train.keras_models.global_batch import gathered_by, without_global_batch
 
 ROWS = np.arange(6).reshape(3, 2)
 
@@ -41,12 +41,12 @@ def test_it_ends_with_an_error():
 
 def test_where_there_is_none_it_is_an_error():
     alone = []
-    with refused("Workers take no steps together.", lambda: bool(alone)):
+    with without_global_batch("Workers take no steps together.", lambda: bool(alone)):
         with pytest.raises(ValueError, match=r"no rows of other workers: Workers take no steps together\."):
             dt.keras.global_batch(ROWS)
         alone.append(True)
         assert dt.keras.global_batch(ROWS) is ROWS
-    with refused(None):
+    with without_global_batch(None):
         assert dt.keras.global_batch(ROWS) is ROWS
 
 

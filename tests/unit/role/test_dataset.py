@@ -140,7 +140,7 @@ def test_what_is_taken_is_accounted_for(laid_out, session):
     with suppress(RuntimeError):
         for _ in one.batches(batch_size=4, start=(0, 1)):
             raise RuntimeError
-    one._account.seal()  # as where the function raises
+    one._context.account.seal()  # as where the function raises
     other.close()
     assert read_account(file)[2:] == [[0, 1, 0, 4, 0, 1, 0, 2, 0], [0, 1, 0, 4, 1, 1, 0, 2, 0]]
     os.close(file)

@@ -108,7 +108,7 @@ def searched(study, scores_of, trials):
 
     search = OptunaStudy(study, spec_of, metric="score", most=trials, timeout_s=None)
     while (handed := search.next()) is not None:
-        scores = handed.order.work
+        scores = handed.request.work
         for epoch, score in enumerate(scores):
             if search.scored(handed, {"epoch": epoch, "score": score}):
                 break

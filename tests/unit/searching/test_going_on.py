@@ -194,7 +194,7 @@ def test_a_trial_that_was_in_hand_has_the_places_of_its_earlier_starts(tmp_path)
             searched = OptunaStudy(study, build, metric="score", most=3, timeout_s=None, kept=kept)
             first = searched.next()
             searched.cut_short("It was interrupted.")
-            return first.order, first.trial.params
+            return first.request, first.trial.params
 
     first, params = handed(False)
     assert first.place.earlier == []

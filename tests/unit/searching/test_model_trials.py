@@ -8,7 +8,7 @@ import pytest
 
 from dask_train.errors import ClosedError, StalledError
 from dask_train.searching.model_trials import ModelTrials, TrialSession
-from dask_train.searching.worker import EndTrial, NoMetricError, TrialOrder
+from dask_train.searching.worker import EndTrial, NoMetricError, TrialRequest
 
 
 class Session:
@@ -42,8 +42,8 @@ class Session:
         return self.stops
 
 
-def order(**more):
-    return TrialOrder(
+def request(**more):
+    return TrialRequest(
         **{
             "number": 7,
             "work": None,
@@ -57,7 +57,7 @@ def order(**more):
 
 def trial(*words, stops=False, held=None, told=None, **more):
     session = Session(*words, stops=stops)
-    found = TrialSession(session, order(**more), {}, {} if held is None else held, told)
+    found = TrialSession(session, request(**more), {}, {} if held is None else held, told)
     found._parts = lambda: f"after {found.best.epoch}"
     return found, session
 
@@ -108,7 +108,7 @@ def test_a_model_that_has_those_of_all_epochs_is_asked_in_the_end_for_that_of_th
         def forget(self):
             pass
 
-    done = ModelTrials(Session()).work(order(work=Trees(), to_beat=to_beat))
+    done = ModelTrials(Session()).work(request(work=Trees(), to_beat=to_beat))
     assert (done.value, done.epoch, done.parts) == (1.0, 1, parts)
 
 

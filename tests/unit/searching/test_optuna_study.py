@@ -90,12 +90,12 @@ def test_what_a_model_warns_of_when_it_is_made_is_kept_too():
 def test_only_what_is_better_than_all_before_is_kept():
     searched = trials(most=5)
     handed = [searched.next() for _ in range(4)]
-    assert handed[0].order.to_beat is None
+    assert handed[0].request.to_beat is None
     searched.done(handed[1], done(handed[1], 0.5, parts="one"))
     searched.done(handed[0], done(handed[0], 0.5, parts="equal"))
     searched.done(handed[2], done(handed[2], 0.4, parts="worse"))
     assert searched.best == (1, 0.5, "one")
-    assert searched.next().order.to_beat == 0.5
+    assert searched.next().request.to_beat == 0.5
     result = SearchResult(searched)
     assert result.best_trial.number == 1, "of equals the one whose model is here; Optuna names the first"
     searched.done(handed[3], done(handed[3], 0.6, parts="best"))

@@ -9,15 +9,15 @@ import numpy as np
 from dask_train.dashboard.searches import Searches
 from dask_train.searching.pool import MAX_TOLD, PoolSlot
 from dask_train.searching.study import Handed
-from dask_train.searching.worker import TrialOrder
+from dask_train.searching.worker import TrialRequest
 
 
 def test_a_trial_is_told_in_plain_values_before_it_is_sent():
     told, sent = [], []
-    run = SimpleNamespace(_driver=SimpleNamespace(trials=told), send=lambda order: sent.append((order, list(told))))
+    run = SimpleNamespace(_driver=SimpleNamespace(trials=told), send=lambda request: sent.append((request, list(told))))
     params = {"rate": np.float64(0.5), "units": 8, "act": "relu", "deep": True, "shape": (1, 2), "x" * 99: "y" * 99}
-    order = TrialOrder(number=3, work=None, metric="val_loss", mode="min", to_beat=None)
-    PoolSlot(run).hand(Handed(number=3, params=params, order=order), "search-1")
+    request = TrialRequest(number=3, work=None, metric="val_loss", mode="min", to_beat=None)
+    PoolSlot(run).hand(Handed(number=3, params=params, request=request), "search-1")
     (trial,) = told
     assert trial["params"] == {
         "rate": 0.5,
@@ -28,7 +28,7 @@ def test_a_trial_is_told_in_plain_values_before_it_is_sent():
         "x" * MAX_TOLD: "y" * MAX_TOLD,
     }
     assert {type(value) for value in trial["params"].values()} == {float, int, str}
-    assert sent == [(order, [trial])]
+    assert sent == [(request, [trial])]
     searches = Searches()
     searches.tell("run", [trial])
     assert (searches["search-1"].metric, searches["search-1"].trials[3].run) == ("val_loss", "run")

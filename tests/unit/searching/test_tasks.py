@@ -16,7 +16,7 @@ from sklearn.linear_model import Ridge
 
 from dask_train.fitting.kinds import searched_kinds_here
 from dask_train.fitting.model_kind import TrialRows
-from dask_train.fitting.torch_module.opened import Opened
+from dask_train.fitting.torch_module.training_objects import TrainingObjects
 from dask_train.fitting.torch_module.values import plain
 from dask_train.inputs.making import input_data
 from dask_train.searching.checks import OtherKindError
@@ -119,7 +119,7 @@ def test_a_module_comes_with_what_fit_takes_for_it_and_its_copy_takes_what_was_t
     assert (told.epochs, told.batch_size, told.seed) == (3, 4, 7)
     assert told.configuration["optimizer"]["class"] == "SGD"
     before = made.weight.detach().clone()
-    opened = Opened(told, SimpleNamespace())
+    opened = TrainingObjects(told, SimpleNamespace())
     with torch.no_grad():
         opened.module.weight.fill_(5.0)
     best = spec.model({"training": plain(opened.state())})

@@ -13,7 +13,7 @@ from dask_train.data.columns import Columns
 from dask_train.fitting.roles.entry import KerasTrialRole
 from dask_train.fitting.spec import FitTask
 from dask_train.searching.model_trials import TrialSession
-from dask_train.searching.worker import TrialOrder, TrialPlace
+from dask_train.searching.worker import TrialPlace, TrialRequest
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
 
@@ -38,10 +38,10 @@ def begun(tmp_path):
         session = Session(tmp_path / f"scratch of {name}")
         place = TrialPlace(url=str(tmp_path / name), earlier=[str(tmp_path / each) for each in earlier])
         task = FitTask(header={"config": "that of the model"}, arrays=[], columns=Columns(features=0), run=name)
-        order = TrialOrder(
+        request = TrialRequest(
             number=3, work=KerasTrialRole(task), metric="val_loss", mode="min", to_beat=to_beat, place=place
         )
-        return TrialSession(session, order, {}, {}), session
+        return TrialSession(session, request, {}, {}), session
 
     return trial
 
@@ -72,7 +72,7 @@ def test_it_goes_on_with_the_last_and_knows_the_best(begun, tmp_path):
     trained(trial.checkpoints(), tmp_path, [0.5, 0.2, 0.4, 0.3])
     again, session = begun("third", "first", "second")  # the second start has kept none
     folder = again.open_checkpoint()
-    assert FitCheckpoint.opened(folder).epoch == 4
+    assert FitCheckpoint.load(folder).epoch == 4
     assert (again.best.value, again.best.epoch) == (0.2, 1)
     header, (array,) = again.best.parts["model"]["parts"]
     assert header["keys"] == [2]
@@ -82,7 +82,7 @@ def test_it_goes_on_with_the_last_and_knows_the_best(begun, tmp_path):
     ]
     assert session.notices == []
     later, _ = begun("fourth", "first", "second", "third", to_beat=0.1)
-    assert FitCheckpoint.opened(later.open_checkpoint()).epoch == 4
+    assert FitCheckpoint.load(later.open_checkpoint()).epoch == 4
     assert later.checkpoints().best.score == 0.2, "also where it was begun a third time"
     assert (later.best.value, later.best.parts) == (0.2, None), "another trial is better"
 
@@ -116,4 +116,4 @@ def test_two_starts_write_apart(begun, tmp_path):
     second.open_checkpoint()
     trained(first.checkpoints(), tmp_path, [0.5, 0.4])  # a process that the search believes lost
     left = CheckpointFolder(CheckpointPlace(url=str(tmp_path / "second"), best="val_loss", mode="min"))
-    assert FitCheckpoint.opened(left.load(Path(tmp_path / "scratch")).folder).epoch == 1
+    assert FitCheckpoint.load(left.load(Path(tmp_path / "scratch")).folder).epoch == 1

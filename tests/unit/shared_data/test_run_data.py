@@ -131,7 +131,7 @@ def test_a_data_set_of_the_run_is_opened_once_for_all_who_ask(run_data, peer):
 
     assert peer.run(ask, "other", "one", "other") == [1, 2, 1]
     assert peer.run(ask, "one") == [2]
-    assert (data.opened(1).num_rows, data.opened(2).num_rows) == (3, 10)
+    assert (data.data_set(1).num_rows, data.data_set(2).num_rows) == (3, 10)
     assert data.num_rows() == {("", 1): 3, ("", 2): 10}
 
 
@@ -143,15 +143,15 @@ def test_a_published_data_set_is_opened_by_its_name(run_data, peer, client, shar
     try:
         data = run_data({}, named={"array": source(Y[:3])})
         assert peer.run(data.open, "segments", check_data) == 1
-        assert data.opened(1).keys == segments.keys, "not copied"
+        assert data.data_set(1).keys == segments.keys, "not copied"
         assert peer.run(data.open, "array", check_data) == 2
-        assert data.opened(2).num_rows == 3, "the run's own comes first"
+        assert data.data_set(2).num_rows == 3, "the run's own comes first"
         other = run_data({})
         assert peer.run(other.open, "array", check_data) == 1
-        found = other.opened(1)
+        found = other.data_set(1)
         assert found.num_rows == 10
         assert peer.run(other.open, "array", check_data) == 1
-        assert other.opened(1) is found, "it is not computed again"
+        assert other.data_set(1) is found, "it is not computed again"
         with pytest.raises(DataError, match="data set 'text'"):
             peer.run(data.open, "text", check_data)
     finally:
@@ -187,7 +187,7 @@ def test_in_the_end_all_is_forgotten(peer, client, shared):
         data = RunData(peer, {"worker": source(), "evaluator": there}, named={"never": source(Y + 3)})
         peer.run(data.described, nothing)
         peer.run(data.open, "array", check_data)
-        keys = [*data.own_keys(), *data.opened(1).keys]
+        keys = [*data.own_keys(), *data.data_set(1).keys]
         assert known(client, keys) == len(keys) == 9
         peer.run(data.cancel)
         assert known(client, keys) == 0

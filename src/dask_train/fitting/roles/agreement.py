@@ -19,7 +19,7 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
 
     Parameters
     ----------
-    replicas
+    group
         The group.
     control, weights
         What is exchanged, and what is sent where callbacks have set it.
@@ -36,13 +36,13 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
     def __init__(
         self,
         model: Any,
-        replicas: ProcessGroup,
+        group: ProcessGroup,
         control: Control,
         weights: Weights,
         should_stop: Callable[[], bool],
         cut_short: Callable[[], None],
     ) -> None:
-        super().__init__(replicas)
+        super().__init__(group)
         self.model, self.control, self.weights = model, control, weights
         self._should_stop, self._cut_short = should_stop, cut_short
         self._since_border = {"weights_sent": False}

@@ -26,7 +26,7 @@ from dask_train.fitting.roles.weights import seeds_of_rank
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import VALIDATION, FitTask
 from dask_train.keras_models import state
-from dask_train.keras_models.global_batch import refused
+from dask_train.keras_models.global_batch import without_global_batch
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.trainers.common.outcome import Outcome
@@ -44,7 +44,7 @@ def fit_asynchronously(task: FitTask, session: Session) -> Outcome | None:
     worker = AsynchronousWorker(task, session, backend_of(keras.backend.backend()))
     why = "workers with parameter servers take no steps together. Leave ps= out, or pass workers=1."
     try:
-        with at_every_apply(worker.pushing), refused(why if session.size > 1 else None, is_aside):
+        with at_every_apply(worker.pushing), without_global_batch(why if session.size > 1 else None, is_aside):
             return worker.fit()
     except Exception as error:
         failure = worker.pushing.failure or error  # a backend tells what is raised in mid-step in words of its own

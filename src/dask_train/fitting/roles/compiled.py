@@ -21,7 +21,7 @@ from dask_train.fitting.roles.row_lengths import RowLengths, texts_of_one_length
 
 
 @contextmanager
-def compiled_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction, model: Any) -> Iterator[None]:
+def compiled_of_all(group: ProcessGroup, backend: Backend, share: RowFraction, model: Any) -> Iterator[None]:
     """While it lasts, compiled losses and metrics that are not known to go by row are given all workers' rows.
 
     Notes
@@ -31,8 +31,8 @@ def compiled_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction
 
     Those that go by row depend on the length of rows. Where code of the user's own may change that, workers compare it.
     """
-    lengths = RowLengths(replicas, backend, share, by_code=may_shape_rows(model))
-    gathering = _Gathering(GlobalRows(replicas, backend, share), backend, lengths)
+    lengths = RowLengths(group, backend, share, by_code=may_shape_rows(model))
+    gathering = _Gathering(GlobalRows(group, backend, share), backend, lengths)
     update = MetricsList.update_state
 
     def update_state(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:

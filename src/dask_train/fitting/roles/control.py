@@ -73,28 +73,28 @@ class Flags:
 class Control(Flags):
     """Flags and learning rates that all workers have after :meth:`agree`, as the first one set them."""
 
-    def __init__(self, model: Any, replicas: ProcessGroup) -> None:
+    def __init__(self, model: Any, group: ProcessGroup) -> None:
         super().__init__()
-        self._replicas = replicas
+        self._group = group
         optimizers = [state.innermost(optimizer) for optimizer, _ in state.held_optimizers(model)]
         rates = [learning_rate_of(optimizer) for optimizer in optimizers]
         self._rates = [rate for rate in rates if isinstance(rate, keras.Variable)]  # schedules are the same everywhere
         self._values = np.zeros(len(_FLAGS) + len(self._rates))
         # Others may still read the last message in one while the first worker writes the next in the other.
-        self._channels = itertools.cycle([replicas.channel([self._values.shape], np.float64) for _ in range(2)])
+        self._channels = itertools.cycle([group.channel([self._values.shape], np.float64) for _ in range(2)])
 
     def agree(self, *, new_rates: bool = True) -> None:
         """Take over what the first worker has set; learning rates, too, where it says that they may be new."""
-        if self._replicas.size == 1:
+        if self._group.size == 1:
             return
         values, channel = self._values, next(self._channels)
-        if self._replicas.rank == 0:
+        if self._group.rank == 0:
             values[: len(_FLAGS)] = [getattr(self, name) for name in _FLAGS]
             if new_rates:
                 values[len(_FLAGS) :] = [float(value_of(rate)) for rate in self._rates]
-        places = [slice(len(values)), *[slice(0)] * (self._replicas.size - 1)]
+        places = [slice(len(values)), *[slice(0)] * (self._group.size - 1)]
         # The first worker reads as well: where it has taken a lost one's place, that one's word counts.
-        (agreed,) = self._replicas.exchange(channel, values[places[self._replicas.rank]], places)
+        (agreed,) = self._group.exchange(channel, values[places[self._group.rank]], places)
         for name, value in zip(_FLAGS, agreed, strict=False):
             setattr(self, name, bool(value))
         for place, rate in enumerate(self._rates, len(_FLAGS)):

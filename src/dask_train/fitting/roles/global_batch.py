@@ -24,9 +24,9 @@ from dask_train.keras_models.global_batch import gathered_by
 
 
 @contextmanager
-def global_batch_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) -> Iterator[None]:
+def global_batch_of_all(group: ProcessGroup, backend: Backend, share: RowFraction) -> Iterator[None]:
     """While it lasts, rows are gathered from all workers, but where a step is of this worker alone."""
-    rows = GlobalRows(replicas, backend, share, in_own_steps=True)
+    rows = GlobalRows(group, backend, share, in_own_steps=True)
 
     def gather(tensors: list[Any]) -> list[Any]:
         if has_all_rows():

@@ -38,10 +38,10 @@ class GlobalRows:
     """
 
     def __init__(
-        self, replicas: ProcessGroup, backend: Backend, share: RowFraction, *, in_own_steps: bool = False
+        self, group: ProcessGroup, backend: Backend, share: RowFraction, *, in_own_steps: bool = False
     ) -> None:
         self._backend, self._share, self._in_own_steps = backend, share, in_own_steps
-        self._gathering, self._replicas = RowGathering(replicas), replicas
+        self._gathering, self._group = RowGathering(group), group
         self._own = slice(0, 0)
         self._channels: dict[Any, Any] = {}
 
@@ -115,8 +115,8 @@ class GlobalRows:
         exact = array.dtype.itemsize >= 4 and array.dtype.isbuiltin == 1
         key = array.shape, array.dtype if exact else np.dtype(np.float32)
         if key not in self._channels:
-            self._channels[key] = self._replicas.channel([array.shape], key[1])
-        (total,) = self._replicas.sum(self._channels[key], [array], self._share.weight)
+            self._channels[key] = self._group.channel([array.shape], key[1])
+        (total,) = self._group.sum(self._channels[key], [array], self._share.weight)
         return [self._mine(total).astype(array.dtype)]
 
     def _mine(self, array: np.ndarray) -> np.ndarray:

@@ -77,13 +77,13 @@ class RowFraction:
 
 @contextmanager
 def summed_gradients(
-    replicas: ProcessGroup, backend: Backend, share: RowFraction, last: ApplyLast | None = None, *, rounds: bool = False
+    group: ProcessGroup, backend: Backend, share: RowFraction, last: ApplyLast | None = None, *, rounds: bool = False
 ) -> Iterator[None]:
     """While it lasts, what optimizers apply is the gradient of the whole global batch, on every worker.
 
     Parameters
     ----------
-    replicas, backend, share
+    group, backend, share
         Of this worker.
     last
         What puts off sums and optimizers to the end of a step. Default: they come where the step has them.
@@ -101,7 +101,7 @@ def summed_gradients(
     squares the slices of a row that was looked up twice one by one): of rows that are looked up for each row of the
     batch, those of all workers come one after the other; what is looked up once a batch, such as positions, is summed.
     """
-    summing = _Summing(replicas, backend, share, at_once=last is not None, rounds=rounds)
+    summing = _Summing(group, backend, share, at_once=last is not None, rounds=rounds)
 
     def summed(optimizer: Any, grads: list[Any], variables: list[Any], go_on: Callable[[Sequence[Any]], Any]) -> Any:
         share.optimizers[id(optimizer)] = optimizer
@@ -125,14 +125,14 @@ class _Summing:
 
     def __init__(
         self,
-        replicas: ProcessGroup,
+        group: ProcessGroup,
         backend: Backend,
         share: RowFraction,
         *,
         at_once: bool = False,
         rounds: bool = False,
     ) -> None:
-        self._replicas, self._backend, self._share = replicas, backend, share
+        self._group, self._backend, self._share = group, backend, share
         self._at_once, self._rounds = at_once, rounds
         self._channels: dict[Any, Any] = {}
         self._summed_in: dict[Any, int] = {}  # by channel: the batch in which it was last used
@@ -180,7 +180,7 @@ class _Summing:
             return [keras.ops.zeros_like(variable) if one is None else one for one, variable in pairs]
         kinds = np.array([self._kind(one) if self._share.weight else 0.0 for one in grads])
         channel = self._channel(("kinds", len(kinds)), [kinds.shape] * 2, np.float64)
-        extremes = self._replicas.combine(channel, [kinds, np.where(kinds, -kinds, -np.inf)], np.maximum)
+        extremes = self._group.combine(channel, [kinds, np.where(kinds, -kinds, -np.inf)], np.maximum)
         completed_grads = []
         for one, variable, mine, most, least in zip(grads, variables, kinds, extremes[0], -extremes[1], strict=True):
             if most not in (0, least):
@@ -208,7 +208,7 @@ class _Summing:
 
     def _channel(self, key: Any, shapes: Sequence[tuple[int, ...]], dtype: Any, *, rounds: bool = False) -> Any:
         if key not in self._channels:
-            self._channels[key] = self._replicas.channel(shapes, dtype, rounds=rounds)
+            self._channels[key] = self._group.channel(shapes, dtype, rounds=rounds)
         return self._channels[key]
 
     def _summed(self, tensors: dict[Any, Any], kept_keys: set[Any]) -> dict[Any, Any]:
@@ -232,7 +232,7 @@ class _Summing:
         key = (dtype, shapes, again)
         summed_in = np.dtype(dtype) if exact else np.dtype(np.float32)
         channel = self._channel(key, shapes, summed_in, rounds=self._rounds and summed_in == np.float32)
-        total = self._replicas.sum(channel, arrays, self._share.weight)
+        total = self._group.sum(channel, arrays, self._share.weight)
         if not exact:
             return [array.astype(dtype) for array in total]
         return [array.copy() if again or key in kept_keys else array for key, array in zip(keys, total, strict=True)]
@@ -246,12 +246,12 @@ class _Summing:
             return [indices, np.zeros_like(values)]
         key = (key, indices.dtype.str, values.dtype.str, values.shape[1:])
         if piece.alike is None:
-            (everyones,) = self._replicas.gather((key, "looked up"), [indices])
-            by_worker = everyones.reshape(self._replicas.size, -1) if not len(everyones) % self._replicas.size else None
+            (everyones,) = self._group.gather((key, "looked up"), [indices])
+            by_worker = everyones.reshape(self._group.size, -1) if not len(everyones) % self._group.size else None
             if by_worker is not None and (by_worker == by_worker[0]).all():
                 return [indices, self._sum(values.dtype.name, [key], {key}, [values])[0]]
         mine = [indices, values * values.dtype.type(weight)] if weight else [indices[:0], values[:0]]
-        indices, values = self._replicas.gather(key, mine)
+        indices, values = self._group.gather(key, mine)
         return _added_up(indices, values) if piece.distinct else [indices, values]
 
 

@@ -136,9 +136,9 @@ class MetricSums(Metrics):
     first worker's counts are all.
     """
 
-    def __init__(self, model: Any, replicas: ProcessGroup, share: RowFraction) -> None:
+    def __init__(self, model: Any, group: ProcessGroup, share: RowFraction) -> None:
         super().__init__(model)
-        self._replicas, self._share = replicas, share
+        self._group, self._share = group, share
         self._channels: dict[Any, Any] = {}
         self._carried: list[np.ndarray] = []
 
@@ -153,15 +153,15 @@ class MetricSums(Metrics):
         logs = {**step_logs.values, **renewed}
         if others:
             mine = [np.asarray(state.as_array(step_logs.values[name]), np.float64) for name in others]
-            means = self._replicas.sum(self._channel(tuple(others), mine), mine, self._share.weight)
+            means = self._group.sum(self._channel(tuple(others), mine), mine, self._share.weight)
             logs.update((name, np.array(mean)[()]) for name, mean in zip(others, means, strict=True))
         return logs
 
     def give_to_first(self) -> None:
         """Let the first worker have what all have counted of the epoch, and the others nothing."""
         counted, self._carried = self.held(), []
-        total = self._replicas.sum(self._channel("metrics", counted), counted)
-        self.set(total if self._replicas.rank == 0 else None)
+        total = self._group.sum(self._channel("metrics", counted), counted)
+        self.set(total if self._group.rank == 0 else None)
 
     def held(self) -> list[np.ndarray]:
         """Return this worker's part of what the epoch has counted, as :meth:`carry` takes it."""
@@ -170,7 +170,7 @@ class MetricSums(Metrics):
             return list(self._carried)
         if self._carried:
             counted = [mine + before for mine, before in zip(counted, self._carried, strict=True)]
-        if self._replicas.rank:
+        if self._group.rank:
             of_all = variables_of_all(self._model)
             for place, variable in enumerate(self._variables):
                 if id(variable) in of_all:
@@ -215,7 +215,7 @@ class MetricSums(Metrics):
     def _channel(self, key: Any, arrays: list[np.ndarray]) -> Any:
         key = (key, tuple(array.shape for array in arrays))
         if key not in self._channels:
-            self._channels[key] = self._replicas.channel([array.shape for array in arrays], np.float64)
+            self._channels[key] = self._group.channel([array.shape for array in arrays], np.float64)
         return self._channels[key]
 
 

@@ -15,7 +15,7 @@ from dask_train.fitting.roles.aside import is_aside
 from dask_train.fitting.roles.gradients import RowFraction
 
 
-def moments_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) -> AbstractContextManager[None]:
+def moments_of_all(group: ProcessGroup, backend: Backend, share: RowFraction) -> AbstractContextManager[None]:
     """Give layers with ``synchronized=True`` the statistics of all rows of a global batch, while it lasts.
 
     Notes
@@ -23,15 +23,15 @@ def moments_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction)
     A loss depends on each worker's rows through the sums, so the derivative by a part of a sum is that of the losses of
     all workers by the sum. Losses, and later gradients, count with each one's share of the rows.
     """
-    summing = _SummedMoments(replicas, share)
+    summing = _SummedMoments(group, share)
     return backend.moments_of_all(
         partial(backend.on_host, summing.forward), partial(backend.on_host, summing.backward), is_aside
     )
 
 
 class _SummedMoments:
-    def __init__(self, replicas: ProcessGroup, share: RowFraction) -> None:
-        self._replicas, self._share = replicas, share
+    def __init__(self, group: ProcessGroup, share: RowFraction) -> None:
+        self._group, self._share = group, share
         self._channels: dict[Any, Any] = {}
 
     def forward(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -49,5 +49,5 @@ class _SummedMoments:
             return self._share.trial.sum(arrays, weight)
         key = tuple((array.shape, array.dtype.str) for array in arrays)
         if key not in self._channels:
-            self._channels[key] = self._replicas.channel([array.shape for array in arrays], arrays[0].dtype)
-        return [np.array(one) for one in self._replicas.sum(self._channels[key], arrays, weight)]
+            self._channels[key] = self._group.channel([array.shape for array in arrays], arrays[0].dtype)
+        return [np.array(one) for one in self._group.sum(self._channels[key], arrays, weight)]

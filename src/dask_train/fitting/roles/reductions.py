@@ -26,10 +26,10 @@ _MEANS = ("mean", "sum_over_batch_size")
 
 
 @contextmanager
-def losses_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) -> Iterator[None]:
+def losses_of_all(group: ProcessGroup, backend: Backend, share: RowFraction) -> Iterator[None]:
     """While it lasts, the losses of this process are parts of those of all workers."""
     original = loss_module.reduce_weighted_values
-    reducing = loss_module.reduce_weighted_values = _Reducing(original, replicas, backend, share)
+    reducing = loss_module.reduce_weighted_values = _Reducing(original, group, backend, share)
 
     def aggregate(model: Any, original: Callable[..., Any], loss: Any) -> Any:
         """Return what Keras makes of an ``add_loss``, the sum of its values, where they are of rows of the batch."""
@@ -46,11 +46,9 @@ def losses_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) 
 class _Reducing:
     """Keras' reduction, times what makes it this worker's part of the global one."""
 
-    def __init__(
-        self, original: Callable[..., Any], replicas: ProcessGroup, backend: Backend, share: RowFraction
-    ) -> None:
-        self._original, self._replicas, self._backend, self._share = original, replicas, backend, share
-        self._channel = replicas.channel([()], np.float64)
+    def __init__(self, original: Callable[..., Any], group: ProcessGroup, backend: Backend, share: RowFraction) -> None:
+        self._original, self._group, self._backend, self._share = original, group, backend, share
+        self._channel = group.channel([()], np.float64)
 
     def __call__(
         self,
@@ -110,7 +108,7 @@ class _Reducing:
         if self._share.trial is not None:
             (total,) = self._share.trial.sum([mine], 1.0)
         else:
-            (total,) = self._replicas.sum(self._channel, [mine], 1.0 if weight else 0.0)
+            (total,) = self._group.sum(self._channel, [mine], 1.0 if weight else 0.0)
         factor = float(mine) / (float(total) * weight) if weight and total else 0.0
         return [np.array(factor, mine.dtype)]
 

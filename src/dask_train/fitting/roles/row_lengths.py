@@ -30,8 +30,8 @@ class RowLengths:
         Whether code may, where a step runs as it is written.
     """
 
-    def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction, *, by_code: bool) -> None:
-        self._gathering, self._backend, self._share = RowGathering(replicas), backend, share
+    def __init__(self, group: ProcessGroup, backend: Backend, share: RowFraction, *, by_code: bool) -> None:
+        self._gathering, self._backend, self._share = RowGathering(group), backend, share
         self._by_code = by_code
 
     def check(self, tensors: Sequence[Any]) -> None:

@@ -106,7 +106,7 @@ def matched(
             lost.append(name)
             continue
         try:
-            variables.reader(_opened(of_variables))(own.state)
+            variables.reader(_unpickled(of_variables))(own.state)
         except Exception as error:
             raise CheckpointError(
                 f"What callback {name} held can't be read from the checkpoint: {type(error).__name__}: {error}.",
@@ -129,7 +129,7 @@ def take_states(
     if not states:
         return []
     *of_callbacks, of_variables = states
-    known = _opened(of_variables)
+    known = _unpickled(of_variables)
     read = variables.reader(known)
     for callback, state in zip(callbacks, of_callbacks, strict=False):
         if state:
@@ -137,7 +137,7 @@ def take_states(
     return variables.take(known, keep_changed=keep_changed)
 
 
-def _opened(states: bytes) -> dict[str, bytes]:
+def _unpickled(states: bytes) -> dict[str, bytes]:
     return dict(pickle.loads(states)) if states else {}  # noqa: S301 - from our own role process, or a checkpoint
 
 

@@ -16,7 +16,7 @@ from dask_train.fitting.roles.compiled import compiled_of_all
 from dask_train.fitting.roles.control import Control
 from dask_train.fitting.roles.global_batch import global_batch_of_all
 from dask_train.fitting.roles.gradients import summed_gradients
-from dask_train.fitting.roles.in_place import left_as_keras_would
+from dask_train.fitting.roles.in_process import left_as_keras_would
 from dask_train.fitting.roles.loop import METRICS, OWN, KerasLoop
 from dask_train.fitting.roles.metrics import MetricSums, StepLogs
 from dask_train.fitting.roles.moments import moments_of_all
@@ -39,22 +39,22 @@ def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = Non
     """Train; the trained model in the first worker, None in the others. The loop is ``shown`` before it begins."""
     with ExitStack() as stack:
         backend = backend_of(keras.backend.backend())
-        replicas = stack.enter_context(process_group(task, session))
-        worker = SynchronousWorker(task, session, backend, replicas)
+        group = stack.enter_context(process_group(task, session))
+        worker = SynchronousWorker(task, session, backend, group)
         if task.scored_elsewhere and session.rank == 0:
             spool = Spool(session.peers["worker"][0], spool_credentials(task, session), worker.keeper)
             worker.loop.beside = stack.enter_context(closing(ValidationBeside(task, session, worker.model, spool)))
-        if task.in_place is not None:
+        if task.in_process is not None:
             stack.enter_context(left_as_keras_would(worker))
         if shown is not None:
             shown(worker.loop)
-        if replicas.size > 1:
+        if group.size > 1:
             rounds = task.wire is not None
-            stack.enter_context(summed_gradients(replicas, backend, worker.share, worker.last, rounds=rounds))
-            stack.enter_context(losses_of_all(replicas, backend, worker.share))
-            stack.enter_context(compiled_of_all(replicas, backend, worker.share, worker.model))
-            stack.enter_context(moments_of_all(replicas, backend, worker.share))
-            stack.enter_context(global_batch_of_all(replicas, backend, worker.share))
+            stack.enter_context(summed_gradients(group, backend, worker.share, worker.last, rounds=rounds))
+            stack.enter_context(losses_of_all(group, backend, worker.share))
+            stack.enter_context(compiled_of_all(group, backend, worker.share, worker.model))
+            stack.enter_context(moments_of_all(group, backend, worker.share))
+            stack.enter_context(global_batch_of_all(group, backend, worker.share))
         try:
             return worker.fit()
         except LeftError:
@@ -68,17 +68,15 @@ class SynchronousWorker(Worker):
     moment: CallbackAgreement
     weights: Weights
 
-    def __init__(self, task: FitTask, session: Session, backend: Backend, replicas: ProcessGroup) -> None:
+    def __init__(self, task: FitTask, session: Session, backend: Backend, group: ProcessGroup) -> None:
         super().__init__(task, session, backend)
-        model, self._replicas = self.model, replicas
-        seeds_of_rank(model, replicas.rank)
-        self.weights = Weights(model, replicas)
-        self._guard = Guard(self.weights.same, replicas, value_of, assign)
-        self._control = Control(model, replicas)
-        self.metrics = MetricSums(model, replicas, self.share)
-        self.moment = CallbackAgreement(
-            model, replicas, self._control, self.weights, session.should_stop, self._cut_short
-        )
+        model, self._group = self.model, group
+        seeds_of_rank(model, group.rank)
+        self.weights = Weights(model, group)
+        self._guard = Guard(self.weights.same, group, value_of, assign)
+        self._control = Control(model, group)
+        self.metrics = MetricSums(model, group, self.share)
+        self.moment = CallbackAgreement(model, group, self._control, self.weights, session.should_stop, self._cut_short)
         self.loop = self.moment.loop = KerasLoop(task, session, self.moment, model, self.data.schema)
         self._fixed: list[np.ndarray] | None = None  # weights after the first step, where calls are to leave them alone
         self.last = ApplyLast(backend, self._own_variables, self._mirror) if self.moment.replaceable else None
@@ -86,7 +84,7 @@ class SynchronousWorker(Worker):
         if self.applies_last:
             check_on_cpu(model)
         self._is_mirrored = False  # whether metrics are asked for what they have counted in the step in hand
-        tell_of_wire(task.wire, session, replicas)
+        tell_of_wire(task.wire, session, group)
         self._has_told = False  # of weights that may be no averages
         self._ungathered: StepLogs | None = None  # the logs of the last step, where they are of this worker alone
 
@@ -108,9 +106,9 @@ class SynchronousWorker(Worker):
         self.loop.keep(state)
         self.resume(callbacks)
         self.loop.validate_again()
-        if self.backend.graphs_tell_more and self.model.run_eagerly and self.leads and self._replicas.size > 1:
+        if self.backend.graphs_tell_more and self.model.run_eagerly and self.leads and self._group.size > 1:
             self.session.notice(
-                f"Model {self.model.name!r} runs eagerly on {self._replicas.size} workers, where less is known of a "
+                f"Model {self.model.name!r} runs eagerly on {self._group.size} workers, where less is known of a "
                 "step than from its graph: losses of your own that are sums without a value a row are refused, "
                 "tables that are looked up by row and once a batch count as looked up by row, and logs under other "
                 "names than their metrics' are averaged. Compile it with run_eagerly=False, or pass workers=1."

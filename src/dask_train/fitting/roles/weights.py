@@ -61,9 +61,9 @@ class Weights(WatchedWeights):
     Keras does not know, such as a ``tf.Variable`` that callbacks set, count as weights.
     """
 
-    def __init__(self, model: Any, replicas: ProcessGroup) -> None:
+    def __init__(self, model: Any, group: ProcessGroup) -> None:
         super().__init__(model)
-        self._model, self._replicas = model, replicas
+        self._model, self._group = model, group
         unknown = unknown_variables(model)
         self._own += [*unknown, *averaged_buffers(model)]
         alike = {id(v) for each in flatten_layers(model) if synchronizes(each) for v in each.non_trainable_variables}
@@ -81,8 +81,8 @@ class Weights(WatchedWeights):
         """Give all workers the weights of the first one; where asked for, what its optimizers hold as well."""
         variables = [*self._own, *(state.optimizer_variables(self._model) if optimizers else ())]
         for channel, some in self._channels_of("all" if optimizers else "weights", variables):
-            sent = self._replicas.broadcast(channel, [value_of(variable) for variable in some])
-            if self._replicas.rank:
+            sent = self._group.broadcast(channel, [value_of(variable) for variable in some])
+            if self._group.rank:
                 assign(some, sent)
 
     def average_statistics(self) -> list[str]:
@@ -96,7 +96,7 @@ class Weights(WatchedWeights):
         differed = []
         for channel, some in self._channels_of("statistics", self._statistics):
             mine = [value_of(variable) for variable in some]
-            means = [total / self._replicas.size for total in self._replicas.sum(channel, mine)]
+            means = [total / self._group.size for total in self._group.sum(channel, mine)]
             for variable, one, mean in zip(some, mine, means, strict=True):
                 if id(variable) not in self._of_keras and not np.allclose(
                     one, mean, rtol=1e-3, atol=1e-6, equal_nan=True
@@ -170,7 +170,7 @@ class Weights(WatchedWeights):
     def _channels_of(self, key: str, variables: Sequence[Any]) -> list[tuple[Any, list[Any]]]:
         if key not in self._channels:
             self._channels[key] = [
-                (self._replicas.channel([tuple(variable.shape) for variable in some], dtype), some)
+                (self._group.channel([tuple(variable.shape) for variable in some], dtype), some)
                 for dtype, some in _by_dtype(variables).items()
             ]
         return self._channels[key]

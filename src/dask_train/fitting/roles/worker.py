@@ -70,7 +70,7 @@ class Worker(ABC):
         self.data: DataSet = session._data
         self.task, self.session, self.backend = task, session, backend
         self.leads = session.rank == 0
-        here = task.in_place
+        here = task.in_process
         self.model = parts_to_model(task.header, task.arrays) if here is None else here.model
         build(self.model, task.columns.with_rows(self.data.schema))
         seed_torch(task.random, task.seed, session.rank)
@@ -283,18 +283,18 @@ class Worker(ABC):
 
     def handed_over(self, outcome: Outcome) -> Outcome:
         """Return what the first worker does: an outcome with the model and callbacks as they are now."""
-        in_place = self.task.in_place is not None
-        if lost := [] if in_place else self.variables.lost():
+        in_process = self.task.in_process is not None
+        if lost := [] if in_process else self.variables.lost():
             self.session.notice(
                 f"Callbacks have changed {', '.join(lost)} in the first worker's process, and it stays as it was here. "
                 "Let them gather numbers, text and arrays in a list or dict of the script, or in their attributes."
             )
-        header, arrays = ({}, []) if in_place else model_to_parts(self.model)
+        header, arrays = ({}, []) if in_process else model_to_parts(self.model)
         return replace(
             outcome,
             header=header,
             arrays=arrays,
-            callbacks=[] if in_place else states_of(self.callbacks, self.variables),
+            callbacks=[] if in_process else states_of(self.callbacks, self.variables),
             warnings=[warning for warning in (*self._warnings, *outcome.warnings) if warning],
         )
 

@@ -75,17 +75,17 @@ def norms(module: torch.nn.Module) -> list[Named]:
     return Named.buffers(module, *_NORMS)
 
 
-def means_over(replicas: ProcessGroup, number: int, rows: np.ndarray) -> torch.Tensor:
+def means_over(group: ProcessGroup, number: int, rows: np.ndarray) -> torch.Tensor:
     """Return the mean of the rows that all workers have of a buffer of that number, in float64."""
-    (everyones,) = replicas.gather(("buffer", number), [rows])
+    (everyones,) = group.gather(("buffer", number), [rows])
     return torch.from_numpy(np.asarray(everyones[0] + (everyones - everyones[0]).mean(0)))
 
 
 class ModuleBuffers:
     """The buffers of a module: moving averages are each worker's own between the ends of epochs."""
 
-    def __init__(self, module: torch.nn.Module, replicas: ProcessGroup) -> None:
-        self._all, self._replicas = Named.buffers(module), replicas
+    def __init__(self, module: torch.nn.Module, group: ProcessGroup) -> None:
+        self._all, self._group = Named.buffers(module), group
         self._averaged = [each for each in norms(module) if each.tensor.is_floating_point()]
 
     def keep(self, state: RankState, loop: TrainingLoop) -> None:
@@ -104,10 +104,10 @@ class ModuleBuffers:
 
     def average(self) -> None:
         """Let moving averages become the means over all workers."""
-        if self._replicas.size == 1 or not self._averaged:
+        if self._group.size == 1 or not self._averaged:
             return
         for number, one in enumerate([each.tensor for each in self._averaged]):
-            mean = means_over(self._replicas, number, one.detach().double().cpu().numpy()[None])
+            mean = means_over(self._group, number, one.detach().double().cpu().numpy()[None])
             with torch.no_grad():
                 one.copy_(mean)
 

@@ -20,7 +20,7 @@ from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, 
 from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import of_run, of_trial
-from dask_train.fitting.spec import InPlace
+from dask_train.fitting.spec import InProcess
 from dask_train.fitting.stop_checks import names_logged
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
@@ -28,7 +28,7 @@ from dask_train.fitting.torch_module.prepared import PreparedModule
 from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.share_checks import check_number, check_shared, check_size
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
-from dask_train.fitting.torch_module.values import opened, set_state
+from dask_train.fitting.torch_module.values import from_plain, set_state
 from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.torch.adapter import TorchFitFramework
 from dask_train.frameworks.torch.modules import unpickle_parts
@@ -158,7 +158,7 @@ class Modules(ModelKind):
 def _module_of(task: ModuleTask, trained: dict[str, Any]) -> Any:
     """Return a module like the one that was built, which may be changed meanwhile, with the trained tensors."""
     module = unpickle_parts(task.header["training"], task.arrays).module
-    set_state(module, opened(trained["training"], copies=False)["module"])
+    set_state(module, from_plain(trained["training"], copies=False)["module"])
     return module
 
 
@@ -209,7 +209,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **arguments: Any) -> dict
     task = ModuleTask(
         header={"training": header},
         arrays=arrays,
-        in_place=None if workers else InPlace(model=evaluated_parts),
+        in_process=None if workers else InProcess(model=evaluated_parts),
         columns=data.columns,
         validation_columns=data.columns,
         validation_batch_size=settings.batch_size,
@@ -238,7 +238,7 @@ def module_trained(
     """
     outcome: Outcome | None = result.results["worker"][0]
     if outcome is not None and outcome.header:  # else it is the very module that was trained
-        state = opened(outcome.header["training"], copies=False)
+        state = from_plain(outcome.header["training"], copies=False)
         set_state(module, state["module"])
         if isinstance(optimizer, torch.optim.Optimizer):
             optimizer.load_state_dict(state["optimizer"])

@@ -56,15 +56,15 @@ def check_module(model: Any) -> torch.nn.Module:
     return module
 
 
-def loses_compiled_code(model: Any, *, in_place: bool) -> bool:
+def loses_compiled_code(model: Any, *, in_process: bool) -> bool:
     """Return whether a model of ``torch.compile`` is trained without its compiled code.
 
     Parameters
     ----------
-    in_place
+    in_process
         Whether it is trained in this process, where what ``module.compile()`` has made stays in use.
     """
-    return uncompiled(model) is not model or (not in_place and is_compiled_in_place(model))
+    return uncompiled(model) is not model or (not in_process and is_compiled_in_place(model))
 
 
 def check_loss(loss: Any, module: torch.nn.Module) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dask_train.fitting.torch_module.task import ModuleTask
-from dask_train.keras_models.global_batch import refused
+from dask_train.keras_models.global_batch import without_global_batch
 from dask_train.trainers.common.entry import LoopRole, Shown
 from dask_train.trainers.common.outcome import Outcome
 
@@ -31,7 +31,7 @@ class ModuleRole(LoopRole):
         """Train; the first worker returns the outcome, all others None."""
         from dask_train.fitting.torch_module.worker import fit_module_synchronously
 
-        with refused(_OUTPUTS_ARE_GATHERED if session.size > 1 or self.task.num_shares else None):
+        with without_global_batch(_OUTPUTS_ARE_GATHERED if session.size > 1 or self.task.num_shares else None):
             return fit_module_synchronously(self.task, session, shown)
 
 
@@ -47,5 +47,5 @@ class EvaluationRole:
         """Evaluate; the first worker returns loss and metrics by name, all others None."""
         from dask_train.fitting.torch_module.worker import evaluate_synchronously
 
-        with refused(_OUTPUTS_ARE_GATHERED if session.size > 1 else None):
+        with without_global_batch(_OUTPUTS_ARE_GATHERED if session.size > 1 else None):
             return evaluate_synchronously(self.task, session)

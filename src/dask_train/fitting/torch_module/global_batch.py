@@ -35,8 +35,8 @@ class GlobalBatch:
     A worker's share of a global batch is any subset of its rows, so the rows come in another order than in one process.
     """
 
-    def __init__(self, replicas: ProcessGroup | None) -> None:
-        self._replicas = replicas
+    def __init__(self, group: ProcessGroup | None) -> None:
+        self._group = group
 
     def of(self, tensors: Sequence[torch.Tensor], rows: int) -> Whole:
         """Return the tensors of all workers in one gather, given this worker's and their number of rows.
@@ -46,13 +46,13 @@ class GlobalBatch:
         ValueError
             Workers have tensors of different dtypes or row shapes.
         """
-        if self._replicas is None:
+        if self._group is None:
             return Whole([tensor.detach() for tensor in tensors], slice(0, rows))
-        everyones, _ = self._met([tensors], [rows], None)
+        everyones, _ = self._gather_counts([tensors], [rows], None)
         kinds = _kinds_of(tensors)
-        first = int(everyones[: self._replicas.rank].sum())
+        first = int(everyones[: self._group.rank].sum())
         local_arrays = [np.ascontiguousarray(as_array(tensor)) for tensor in tensors]
-        arrays = self._replicas.gather(("rows", repr(kinds)), local_arrays)
+        arrays = self._group.gather(("rows", repr(kinds)), local_arrays)
         global_tensors = [
             as_tensor(array, tensor.dtype).to(tensor.device) for array, tensor in zip(arrays, tensors, strict=True)
         ]
@@ -72,10 +72,10 @@ class GlobalBatch:
         self, tensors: Sequence[Sequence[torch.Tensor]], rows: Sequence[int], own: Sequence[Sequence[float]]
     ) -> tuple[int, list[float]]:
         """Return as :meth:`sums` does, for a worker with several shares: tensors, rows and numbers per share."""
-        everyones, numbers = self._met(tensors, rows, own)
+        everyones, numbers = self._gather_counts(tensors, rows, own)
         return int(everyones.sum()), numbers.sum(0).tolist()
 
-    def _met(
+    def _gather_counts(
         self,
         tensors: Sequence[Sequence[torch.Tensor]],
         rows: Sequence[int],
@@ -85,12 +85,12 @@ class GlobalBatch:
 
         ``n`` is the number of shares of all workers. The numbers are zeros where ``own`` is None.
         """
-        assert self._replicas is not None
+        assert self._group is not None
         kinds = list(map(_kinds_of, tensors))
         digests = [zlib.crc32(repr((each, own is None)).encode()) for each in kinds]
         rows_and_digests = np.array(list(zip(rows, digests, strict=True)), np.int64)
         numbers = np.array(own or [(0.0, 0.0)] * len(rows))
-        everyones, everyones_numbers = self._replicas.gather("rows and kinds", [rows_and_digests, numbers])
+        everyones, everyones_numbers = self._group.gather("rows and kinds", [rows_and_digests, numbers])
         if (everyones[:, 1] != everyones[0, 1]).any():
             raise ValueError(
                 f"Outputs and targets of this worker's rows are {_listed(kinds[0])}, and those of another worker's are "

@@ -47,7 +47,7 @@ class GradientSums:
     ----------
     parameters
         By name, in the same order on all workers.
-    replicas
+    process_group
         All workers; None for a single process.
     tables
         Names of those whose gradients are sparse. Default: none.
@@ -67,41 +67,41 @@ class GradientSums:
     def __init__(
         self,
         parameters: Mapping[str, torch.nn.Parameter],
-        replicas: ProcessGroup | None,
+        process_group: ProcessGroup | None,
         tables: Collection[str] = (),
         *,
         rounds: bool = False,
         early: bool = True,
     ) -> None:
-        self._by_name, self._replicas, self._rounds = dict(parameters), replicas, rounds
+        self._by_name, self._process_group, self._rounds = dict(parameters), process_group, rounds
         self._groups: list[_Group] = []
         self._tables: TableSums | None = None
         self._early: EarlySums | None = None
         self._is_early = False
         self._ends: list[float] = []  # when the sums of the first steps ended
         self._seconds: list[float] = []  # how long they took
-        if replicas is None or replicas.size == 1:
+        if process_group is None or process_group.size == 1:
             return
         if tables:
-            self._tables = TableSums({name: self._by_name[name] for name in tables}, replicas)
+            self._tables = TableSums({name: self._by_name[name] for name in tables}, process_group)
         by_dtype: dict[torch.dtype, list[str]] = {}
         for name, one in self._by_name.items():
             if name not in tables:
                 by_dtype.setdefault(summed_in(one.dtype), []).append(name)
         for dtype, names in by_dtype.items():
-            self._groups.append(self._grouped(dtype, names, replicas))
+            self._groups.append(self._grouped(dtype, names, process_group))
         self._sections = [(group, number) for group in self._groups for number in range(len(group.sections))]
         on_cpu = all(one.device.type == "cpu" for one in self._by_name.values())
-        if early and replicas.num_hosts > 1 and self._groups and on_cpu:
+        if early and process_group.num_hosts > 1 and self._groups and on_cpu:
             parameters_of = [
                 [self._by_name[name] for name in group.sections[number]] for group, number in self._sections
             ]
             self._early = EarlySums(parameters_of, self._sum_section)
 
-    def _grouped(self, dtype: torch.dtype, names: Sequence[str], replicas: ProcessGroup) -> _Group:
+    def _grouped(self, dtype: torch.dtype, names: Sequence[str], process_group: ProcessGroup) -> _Group:
         sections, size = [list[str]()], 0
         for name in reversed(names):
-            if size >= SECTION_BYTES and replicas.num_hosts > 1:
+            if size >= SECTION_BYTES and process_group.num_hosts > 1:
                 sections.append([])
                 size = 0
             sections[-1].append(name)
@@ -115,7 +115,7 @@ class GradientSums:
         # How many ranks have a gradient is rounded as well, and is 0 in any case only if none has.
         rounds = self._rounds and dtype == torch.float32
         counts = [len(section) + 1 for section in sections]
-        return _Group(dtype, sections, replicas.channel(shapes, numpy, counts, rounds=rounds))
+        return _Group(dtype, sections, process_group.channel(shapes, numpy, counts, rounds=rounds))
 
     def begin(self) -> None:
         """Begin a step, before its backward pass."""
@@ -155,19 +155,19 @@ class GradientSums:
                 one.grad.add_(own)
 
     def _sum_group(self, group: _Group) -> None:
-        assert self._replicas is not None
+        assert self._process_group is not None
         arrays = [array for section in group.sections for array in self._arrays(group, section)]
-        totals = iter(self._replicas.sum(group.channel, arrays))
+        totals = iter(self._process_group.sum(group.channel, arrays))
         for section in group.sections:
             self._take(section, [next(totals) for _ in range(len(section) + 1)])
 
     @torch.no_grad()
     def _sum_section(self, number: int) -> None:
         """Sum one section, numbered through all groups."""
-        assert self._replicas is not None
+        assert self._process_group is not None
         group, own_number = self._sections[number]
         section = group.sections[own_number]
-        self._take(section, self._replicas.sum_section(group.channel, own_number, self._arrays(group, section)))
+        self._take(section, self._process_group.sum_section(group.channel, own_number, self._arrays(group, section)))
 
     def _look(self, began: float) -> None:
         """Decide, after the first steps, whether sums begin early; all ranks alike."""
@@ -177,11 +177,11 @@ class GradientSums:
         if len(self._ends) < NUM_LOOKED_AT:
             return
         assert self._early is not None
-        assert self._replicas is not None
+        assert self._process_group is not None
         # The shortest sum is what the network takes at least. While a run begins, others may keep the processors busy.
         step_s = min(later - earlier for earlier, later in itertools.pairwise(self._ends))
         mine = np.array([[min(self._seconds), step_s, self._early.made_once]])
-        (everyones,) = self._replicas.gather("seconds of sums", [mine])
+        (everyones,) = self._process_group.gather("seconds of sums", [mine])
         # The last rank to come waits for the network alone, so the minimum counts.
         self._is_early = bool(
             everyones[:, 2].all() and everyones[:, 0].min() > LEAST_PART_OF_STEP * everyones[:, 1].max()

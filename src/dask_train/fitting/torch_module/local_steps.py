@@ -1,4 +1,4 @@
-"""Steps that each worker takes alone, between which all move the weights that they share."""
+"""Local steps of each worker alone, and the outer steps in between that move the shared weights."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from dask_train.fitting.torch_module.task import OuterOptimizer
 
 
 class LocalSteps:
-    """Steps on a worker's own rows, and what they have come to, which workers tell each other later.
+    """Steps on a worker's own rows, whose results are gathered later.
 
     Parameters
     ----------
     module, loss
-        Of this worker. The loss of a step is that of the worker's own rows.
-    replicas
-        All workers.
+        Module and loss of this worker. The loss of a step is that of the worker's own rows.
+    group
+        Process group of all workers.
     tells_outputs
-        Whether outputs and targets of all rows are asked for, as by metrics.
+        Whether to gather outputs and targets of all rows, as metrics may need.
 
     Attributes
     ----------
     steps
-        Those of a single process.
+        Steps of a single process.
     """
 
-    def __init__(self, module: torch.nn.Module, loss: Any, replicas: ProcessGroup, *, tells_outputs: bool) -> None:
-        self._module, self._replicas, self._tells_outputs = module, replicas, tells_outputs
-        self.steps, self._whole = ModuleSteps(module, loss, None), GlobalBatch(replicas)
+    def __init__(self, module: torch.nn.Module, loss: Any, group: ProcessGroup, *, tells_outputs: bool) -> None:
+        self._module, self._group, self._tells_outputs = module, group, tells_outputs
+        self.steps, self._whole = ModuleSteps(module, loss, None), GlobalBatch(group)
         self._taken: list[Done] = []
 
     def train(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], step: Callable[[], Any]) -> None:
@@ -47,16 +47,16 @@ class LocalSteps:
         batch
             This worker's share. Without rows no weights change.
         some_row
-            Gives a row of the data, to a worker that has none.
+            Return a row of the data; called by a worker whose share is empty.
         step
-            Applies the gradients.
+            Apply the gradients.
         """
         if batch.rows:
             self._note(self.steps.train(batch, some_row, step))
             return
         for parameter in self._module.parameters():
             parameter.grad = None
-        step()  # of an optimizer it is none, and schedules of all workers stay alike
+        step()  # without gradients no weights change, and the schedulers of all workers stay equal
         outputs = self.steps.of_no_rows(some_row) if self._tells_outputs else None
         self._note(Done(0.0, outputs, batch.y, 0))
 
@@ -64,9 +64,10 @@ class LocalSteps:
         self._taken.append(done if self._tells_outputs else done._replace(outputs=None, y=None))
 
     def take_results(self) -> Iterator[Done]:
-        """Give what the steps of all workers have come to since the last time: means of losses, weighed by rows.
+        """Yield the results of all workers' steps since the last call, with losses averaged over rows.
 
-        Where outputs are asked for, of each step with those of all workers, of different weights; else of all steps.
+        With outputs, one result per step, with the outputs of all workers, whose weights differ; else one result for
+        all steps.
         """
         waiting, self._taken = self._taken, []
         if not self._tells_outputs:
@@ -82,26 +83,26 @@ class LocalSteps:
             yield mean._replace(outputs=structure.filled(tensors[:count]), y=refilled(done.y, tensors[count:]))
 
     def _mean(self, mine: np.ndarray) -> Done:
-        (everyones,) = self._replicas.gather("losses of steps taken alone", [mine])
+        (everyones,) = self._group.gather("losses of steps taken alone", [mine])
         total, rows = everyones.sum(0).tolist()
         return Done(total / rows if rows else float("nan"), None, None, int(rows))
 
 
 class OuterSteps:
-    """What moves the weights that all workers share, by where each has come from them: DiLoCo [1]_.
+    """Outer steps, which move the shared weights by the mean difference of the workers' weights: DiLoCo [1]_.
 
-    The mean over the workers of how far each has gone is taken for a gradient, and an outer optimizer applies it: SGD
-    with Nesterov's momentum. All workers continue with what comes of it. With a learning rate of 1 and no momentum
-    these are the means of the workers' weights: local SGD.
+    The outer optimizer, SGD with Nesterov momentum, takes the mean over the workers of (shared - own weights) as its
+    gradient. All workers continue with the new shared weights. With a learning rate of 1 and no momentum these are
+    the means of the workers' weights: local SGD.
 
     Parameters
     ----------
     module
-        Of this worker; the same weights on all.
-    replicas
-        All workers.
+        Module of this worker, with the same weights on all.
+    group
+        Process group of all workers.
     outer
-        The outer optimizer, and after how many steps it acts.
+        Settings of the outer optimizer.
     rounds
         Whether the differences travel between hosts as bfloat16. Default: false.
 
@@ -112,24 +113,24 @@ class OuterSteps:
     """
 
     def __init__(
-        self, module: torch.nn.Module, replicas: ProcessGroup, outer: OuterOptimizer, *, rounds: bool = False
+        self, module: torch.nn.Module, group: ProcessGroup, outer: OuterOptimizer, *, rounds: bool = False
     ) -> None:
         own = {name: one for name, one in module.named_parameters() if one.requires_grad}
         shared = {name: torch.nn.Parameter(one.detach().clone()) for name, one in own.items()}
         self._pairs = list(zip(shared.values(), own.values(), strict=True))
-        self._every, self._size = outer.every, replicas.size
-        self._sums = GradientSums(shared, replicas, rounds=rounds, early=False)
+        self._every, self._size = outer.every, group.size
+        self._sums = GradientSums(shared, group, rounds=rounds, early=False)
         self._optimizer = torch.optim.SGD(
             list(shared.values()), outer.learning_rate, outer.momentum, nesterov=outer.momentum > 0
         )
 
     def is_due(self, batch: int) -> bool:
-        """Return whether to move the weights after that many steps of an epoch, besides at its end."""
+        """Return whether an outer step is due after that many steps of an epoch; one is always due at its end."""
         return batch % self._every == 0
 
     @torch.no_grad()
     def move(self) -> None:
-        """Move the shared weights, with which this worker continues; all workers at the same time."""
+        """Take an outer step together with all workers, and continue with the new shared weights."""
         for shared, own in self._pairs:
             shared.grad = (shared - own) / self._size
         self._sums.sum([None] * len(self._pairs))
@@ -141,12 +142,12 @@ class OuterSteps:
             own.copy_(shared)
 
     def state(self) -> dict[str, Any]:
-        """Return what all workers have alike besides the weights, just after these were moved."""
+        """Return the state that is equal on all workers after an outer step, besides the weights."""
         return {"optimizer": self._optimizer.state_dict(), "workers": self._size}
 
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> int:
-        """Continue with that, and with the weights that the module has now; of how many workers it was."""
+        """Restore a state, and take the module's weights as shared ones; return the number of workers it was of."""
         self._optimizer.load_state_dict(state["optimizer"])
         for shared, own in self._pairs:
             shared.copy_(own)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 
 from dask_train.fitting.model_kind import FitRows, TrialRows
-from dask_train.fitting.spec import InPlace
+from dask_train.fitting.spec import InProcess
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.settings import STEP, ModuleSettings
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
@@ -54,7 +54,7 @@ class PreparedModule:
         return cls(training=training, optimizer=optimizer, scheduler=scheduler)
 
     def task(
-        self, model: Any, settings: ModuleSettings, rows: FitRows | TrialRows, of_run: Mapping[str, Any]
+        self, model: Any, settings: ModuleSettings, rows: FitRows | TrialRows, run_fields: Mapping[str, Any]
     ) -> ModuleTask:
         """Return what each worker is sent.
 
@@ -62,7 +62,7 @@ class PreparedModule:
         ----------
         model, settings, rows
             As they were checked.
-        of_run
+        run_fields
             Fields of the task that its run knows.
 
         Raises
@@ -70,24 +70,24 @@ class PreparedModule:
         ValueError, TypeError
             It can't be sent.
         """
-        in_place, columns, schema = settings.in_process, rows.data.columns, rows.data.schema
-        header, arrays = (b"", []) if in_place else checks.sent(self.training)
+        in_process, columns, schema = settings.in_process, rows.data.columns, rows.data.schema
+        header, arrays = (b"", []) if in_process else checks.sent(self.training)
         return ModuleTask(
             header={"training": header},
             arrays=arrays,
-            in_place=InPlace(model=self.training) if in_place else None,
+            in_process=InProcess(model=self.training) if in_process else None,
             columns=columns,
             validation_columns=None if rows.validation is None else rows.validation.columns,
             **settings.of_task,
-            **of_run,
+            **run_fields,
             random=checks.random_state(),
             by_step=settings.scheduler_interval == STEP,
             outer=settings.outer,
-            was_compiled=checks.loses_compiled_code(model, in_place=in_place),
+            was_compiled=checks.loses_compiled_code(model, in_process=in_process),
             configuration={
                 **checkpoints.configuration_of(self.training, self.optimizer, self.scheduler, columns),
                 **({} if settings.outer is None else {"outer": asdict(settings.outer)}),
                 "virtual_workers": settings.virtual_workers,
-                "frame": None if schema is None or of_run.get("checkpoint") is None else schema.to_json(),
+                "frame": None if schema is None or run_fields.get("checkpoint") is None else schema.to_json(),
             },
         )

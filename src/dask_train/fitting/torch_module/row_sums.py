@@ -84,7 +84,7 @@ class RowSums:
             return None
         return cls(loss)
 
-    def takes(self, outputs: Any, y: Any) -> bool:
+    def is_by_row(self, outputs: Any, y: Any) -> bool:
         """Return whether the loss is one over single rows for outputs and targets of these row shapes."""
         if not (isinstance(outputs, torch.Tensor) and isinstance(y, torch.Tensor)) or not (outputs.ndim and y.ndim):
             return False

@@ -32,7 +32,7 @@ class ShareGradients:
     ----------
     parameters
         By name, in the same order on all workers.
-    replicas
+    process_group
         All workers.
     num_shares
         Of all workers together.
@@ -44,9 +44,11 @@ class ShareGradients:
     computed. The workers of a host share as much memory as all of their nodes take, and once more for the sum.
     """
 
-    def __init__(self, parameters: Mapping[str, torch.nn.Parameter], replicas: ProcessGroup, num_shares: int) -> None:
+    def __init__(
+        self, parameters: Mapping[str, torch.nn.Parameter], process_group: ProcessGroup, num_shares: int
+    ) -> None:
         self._names, self._parameters = list(parameters), list(parameters.values())
-        self._replicas, self._tree = replicas, ShareTree(num_shares)
+        self._process_group, self._tree = process_group, ShareTree(num_shares)
         self._stack: list[tuple[range, Gradients]] = []
         self._groups: list[_DtypeGroup] = []
         by_dtype: dict[torch.dtype, list[int]] = {}
@@ -54,7 +56,7 @@ class ShareGradients:
             by_dtype.setdefault(summed_in(one.dtype), []).append(place)
         for dtype, places in by_dtype.items():
             shapes = [*(tuple(self._parameters[place].shape) for place in places), (len(places),)]
-            channel = replicas.share_channel(shapes, torch.empty(0, dtype=dtype).numpy().dtype, num_shares)
+            channel = process_group.share_channel(shapes, torch.empty(0, dtype=dtype).numpy().dtype, num_shares)
             self._groups.append(_DtypeGroup(places, channel))
 
     def begin(self) -> None:
@@ -90,13 +92,13 @@ class ShareGradients:
         None.
         """
         total: Gradients
-        if self._replicas.size == 1:
+        if self._process_group.size == 1:
             ((_, total),) = self._stack
         else:
             total = [None] * len(self._parameters)
             for group in self._groups:
                 nodes = [self._arrays(group, gradients) for _, gradients in self._stack]
-                *sums, anybody = self._replicas.sum_shares(group.channel, nodes)
+                *sums, anybody = self._process_group.sum_shares(group.channel, nodes)
                 for place, one, number in zip(group.places, sums, anybody.tolist(), strict=True):
                     total[place] = torch.from_numpy(one) if number else None
         for one, gradient, own in zip(self._parameters, total, of_all, strict=True):

@@ -30,7 +30,7 @@ class ShareSteps(ModuleSteps):
 
     Parameters
     ----------
-    module, loss, replicas, tells_outputs
+    module, loss, group, tells_outputs
         As of :class:`ModuleSteps`.
     shares
         Those of this worker.
@@ -42,30 +42,30 @@ class ShareSteps(ModuleSteps):
         self,
         module: torch.nn.Module,
         loss: Any,
-        replicas: ProcessGroup,
+        group: ProcessGroup,
         *,
         tells_outputs: bool,
         shares: ModuleShares,
         global_rows: Callable[[], int],
     ) -> None:
         super().__init__(module, loss, None, tells_outputs=tells_outputs)
-        self._whole: SharesBatch = SharesBatch(replicas)
+        self._whole: SharesBatch = SharesBatch(group)
         self._shares, self._global_rows = shares, global_rows
         parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
-        self._gradients = ShareGradients(parameters, replicas, shares.num_shares)
+        self._gradients = ShareGradients(parameters, group, shares.num_shares)
 
     def train(
         self,
         batch: ModuleBatch,
         some_row: Callable[[], ModuleBatch],
         step: Callable[[], Any],
-        known: Callable[[Done], Any] = lambda _: None,
+        before_all_reduce: Callable[[Done], Any] = lambda _: None,
     ) -> Done:
         """Take a step of training; as of :class:`ModuleSteps`."""
         parts = self._cut(batch)
         self._gradients.begin()
         structures = self._of_shares(parts, some_row, training=True)
-        if (by_rows := self._by_rows(structures[0], parts[0])) is not None:
+        if (by_rows := self._row_sums_of(structures[0], parts[0])) is not None:
             losses, done = self._added_up(by_rows, structures, parts)
             for share, part, loss in zip(self._shares.mine, parts, losses, strict=True):
                 if part.rows:
@@ -77,14 +77,14 @@ class ShareSteps(ModuleSteps):
         else:
             self._shares.draw(ALL)
             with torch.enable_grad():
-                whole, done, inputs, own = self._together(self._whole.joined(structures), batch)
+                whole, done, inputs, own = self._loss_of_gathered(self._whole.joined(structures), batch)
                 check_derived(whole)
                 derived = torch.autograd.grad(whole, [*inputs.values(), *self._trained], allow_unused=True)
             common_gradients = derived[len(inputs) :]
             ours = {place: one[own] for place, one in zip(inputs, derived, strict=False) if one is not None}
             self._go_back(structures, parts, ours)
         self._shares.draw(ALL)
-        known(done)
+        before_all_reduce(done)
         self._gradients.sum(common_gradients)
         step()
         return done
@@ -95,9 +95,9 @@ class ShareSteps(ModuleSteps):
         parts = self._cut(batch)
         structures = self._of_shares(parts, some_row, training=False)
         self._shares.draw(ALL)
-        if (by_rows := self._by_rows(structures[0], parts[0])) is not None:
+        if (by_rows := self._row_sums_of(structures[0], parts[0])) is not None:
             return self._added_up(by_rows, structures, parts)[1]
-        return self._together(self._whole.joined(structures), batch)[1]
+        return self._loss_of_gathered(self._whole.joined(structures), batch)[1]
 
     @contextmanager
     def in_first_worker(self) -> Iterator[None]:
@@ -130,17 +130,17 @@ class ShareSteps(ModuleSteps):
         structures = []
         for share, part in zip(self._shares.mine, parts, strict=True):
             with self._shares.passing(share):
-                structures.append(self._made(part, some_row, training=training))
+                structures.append(self._forward(part, some_row, training=training))
         return structures
 
-    def _looked_at(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
+    def _probe(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Try the module; how often that is done depends on the number of workers, and so it must leave no trace."""
         streams = RandomStreams.taken().copied()
         try:
-            if not self._made_of:
+            if not self._probed:
                 x = self._repeated((batch if batch.rows else some_row()).x, 2)
                 check_keeps_nothing(self._module, lambda: called(self._module, x))
-            return super()._looked_at(batch, some_row)
+            return super()._probe(batch, some_row)
         finally:
             streams.set()
 

@@ -34,7 +34,7 @@ class ModuleShares:
     ----------
     module
         This worker's module. Its buffers become those of the worker's first share.
-    replicas
+    group
         Process group of all workers.
     num_shares
         Number of shares of all workers together.
@@ -43,14 +43,14 @@ class ModuleShares:
         from it.
     """
 
-    def __init__(self, module: torch.nn.Module, replicas: ProcessGroup, num_shares: int, random: np.ndarray) -> None:
-        self._replicas, self.num_shares = replicas, num_shares
+    def __init__(self, module: torch.nn.Module, group: ProcessGroup, num_shares: int, random: np.ndarray) -> None:
+        self._group, self.num_shares = group, num_shares
         self._module, self._buffers = module, _buffers_of(module)
         of_norms = {each.path for each in norms(module)}
         self._is_of_norm = [each.path in of_norms for each in self._buffers]
         numbers = {share: share for share in range(num_shares)} | {ALL: num_shares, FIRST: num_shares + 1}
         self._streams = {share: RandomStreams.seeded(random, number) for share, number in numbers.items()}
-        self.mine = block_of(replicas.rank, replicas.size, num_shares)
+        self.mine = block_of(group.rank, group.size, num_shares)
         self._tensors = {share: self._copies() for share in self.mine[1:]}
         self._tensors[self.mine.start] = [each.tensor for each in self._buffers]
         self._placed, self._drawing = self.mine.start, ALL
@@ -100,13 +100,13 @@ class ModuleShares:
         state, loop
             State and loop of this worker. Parts that the state has already are restored before the shares.
         """
-        agreement = GroupAgreement(self._replicas)
+        agreement = GroupAgreement(self._group)
 
         def collect() -> None:
             self._moving = loop.position.steps, agreement.of_all(self.own())
 
         def take_up() -> None:
-            self.mine = block_of(self._replicas.rank, self._replicas.size, self.num_shares)
+            self.mine = block_of(self._group.rank, self._group.size, self.num_shares)
             self._restore_moving(self._moving)
             self._place(self.mine.start)
             self._tensors = {share: self._tensors[share] for share in self.mine}
@@ -130,7 +130,7 @@ class ModuleShares:
         """Return the state of this worker's shares."""
         self._streams[self._drawing] = RandomStreams.taken()
         streams = {str(stream): self._streams[stream].to_plain() for stream in (*self.mine, ALL)}
-        if self._replicas.rank == 0:
+        if self._group.rank == 0:
             streams[str(FIRST)] = self._streams[FIRST].to_plain()
         return {
             "first": self.mine.start,
@@ -162,7 +162,7 @@ class ModuleShares:
             ours = [self._tensors[share][number] for share in self.mine]
             if is_of_norm and ours[0].is_floating_point():
                 rows = np.stack([one.detach().double().cpu().numpy() for one in ours])
-                mean = means_over(self._replicas, number, rows)
+                mean = means_over(self._group, number, rows)
                 for one in ours:
                     with torch.no_grad():
                         one.copy_(mean)
@@ -212,7 +212,7 @@ def _buffers_of(module: torch.nn.Module) -> list[Named]:
 
 
 @contextmanager
-def computing_alike(replicas: ProcessGroup) -> Iterator[None]:
+def computing_alike(group: ProcessGroup) -> Iterator[None]:
     """Compute in one thread inside the context, as every worker of shares does.
 
     The bits of products and sums depend on the number of threads. On exit, the number of threads and the states of the
@@ -223,9 +223,9 @@ def computing_alike(replicas: ProcessGroup) -> Iterator[None]:
     ValueError
         The workers are on several hosts.
     """
-    if replicas.num_hosts > 1:
+    if group.num_hosts > 1:
         raise ValueError(
-            f"virtual_workers= is for workers of one host, and these are on {replicas.num_hosts}. Pass on= the "
+            f"virtual_workers= is for workers of one host, and these are on {group.num_hosts}. Pass on= the "
             "addresses of Dask workers of one host, or leave virtual_workers= out."
         )
     num_threads, streams, of_numpy = torch.get_num_threads(), RandomStreams.taken(), np.random.get_state(legacy=False)

@@ -61,7 +61,7 @@ class ModuleSteps:
         This worker's module.
     loss
         The user's loss.
-    replicas
+    group
         Process group of all workers; None for a single process.
     tells_outputs
         Whether steps return outputs and targets of all rows, as metrics may need. Default: true.
@@ -92,24 +92,24 @@ class ModuleSteps:
         self,
         module: torch.nn.Module,
         loss: Any,
-        replicas: ProcessGroup | None,
+        group: ProcessGroup | None,
         *,
         tells_outputs: bool = True,
         rounds: bool = False,
         trains: bool = True,
     ) -> None:
         self._module, self._loss = module, loss
-        self._is_alone = replicas is None or replicas.size == 1
-        self._whole = GlobalBatch(replicas)
+        self._is_alone = group is None or group.size == 1
+        self._whole = GlobalBatch(group)
         parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._trained = list(parameters.values())
         summed, tables = (parameters, table_names(module)) if trains else ({}, ())
-        self._sums = GradientSums(summed, replicas, tables, rounds=rounds)
+        self._sums = GradientSums(summed, group, tables, rounds=rounds)
         self._device = device_of(module)
         self._tells_outputs = tells_outputs
         self._losses: dict[bool, BatchLoss] = {}
         self._sums_of_rows: dict[bool, RowSums | None] = {}
-        self._made_of: dict[bool, Structure] = {}
+        self._probed: dict[bool, Structure] = {}
 
     def packed(self, columns: Columns, batch: Sequence[torch.Tensor]) -> ModuleBatch:
         """Return a share as the module takes it: floats in the module's dtype, and class indices in int64.
@@ -128,7 +128,7 @@ class ModuleSteps:
         batch: ModuleBatch,
         some_row: Callable[[], ModuleBatch],
         step: Callable[[], Any],
-        known: Callable[[Done], Any] = lambda _: None,
+        before_all_reduce: Callable[[Done], Any] = lambda _: None,
     ) -> Done:
         """Take a step of training.
 
@@ -140,7 +140,7 @@ class ModuleSteps:
             Return a row of the data; called by a worker whose share is empty.
         step
             Apply the gradients.
-        known
+        before_all_reduce
             Called with loss and outputs; with several workers before the gradient all-reduce, the last collective of
             a step. Default: no callback.
         """
@@ -152,21 +152,21 @@ class ModuleSteps:
             loss.backward()
             step()
             done = Done(loss.item(), _detached(outputs), batch.y, batch.rows)
-            known(done)
+            before_all_reduce(done)
             return done
-        structure = self._made(batch, some_row, training=True)
+        structure = self._forward(batch, some_row, training=True)
         self._sums.begin()
-        if (by_rows := self._by_rows(structure, batch)) is not None:
-            loss, done = self._added(by_rows, structure, batch)
+        if (by_rows := self._row_sums_of(structure, batch)) is not None:
+            loss, done = self._loss_of_row_sums(by_rows, structure, batch)
             if batch.rows:
                 check_derived(loss)
                 loss.backward()
-            known(done)
+            before_all_reduce(done)
             self._sums.sum([None] * len(self._trained))
             step()
             return done
         with torch.enable_grad():
-            loss, done, inputs, own = self._together(structure, batch)
+            loss, done, inputs, own = self._loss_of_gathered(structure, batch)
             check_derived(loss)
             gradients = torch.autograd.grad(loss, [*inputs.values(), *self._trained], allow_unused=True)
         by_outputs = dict(zip(inputs, gradients, strict=False))
@@ -177,7 +177,7 @@ class ModuleSteps:
         ]
         if pairs:
             torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
-        known(done)
+        before_all_reduce(done)
         self._sums.sum(gradients[len(inputs) :])
         step()
         return done
@@ -189,10 +189,10 @@ class ModuleSteps:
             outputs = called(self._module, batch.x)
             loss = self._loss_of(batch)(outputs, batch.y, batch.weight)
             return Done(loss.item(), outputs, batch.y, batch.rows)
-        structure = self._made(batch, some_row, training=False)
-        if (by_rows := self._by_rows(structure, batch)) is not None:
-            return self._added(by_rows, structure, batch)[1]
-        return self._together(structure, batch)[1]
+        structure = self._forward(batch, some_row, training=False)
+        if (by_rows := self._row_sums_of(structure, batch)) is not None:
+            return self._loss_of_row_sums(by_rows, structure, batch)[1]
+        return self._loss_of_gathered(structure, batch)[1]
 
     def of_no_rows(self, some_row: Callable[[], ModuleBatch]) -> Any:
         """Return the module's outputs for zero rows: those of one row taken twice, cut. The module stays as it was."""
@@ -216,17 +216,23 @@ class ModuleSteps:
         """Return a context manager for computations in the first worker alone, such as metrics."""
         return nullcontext()
 
-    def _by_rows(self, structure: Structure, batch: ModuleBatch) -> RowSums | None:
+    def _row_sums_of(self, structure: Structure, batch: ModuleBatch) -> RowSums | None:
         """Return the loss as sums over rows, if no outputs need to be gathered; the same choice on all workers."""
         weighted = batch.weight is not None
         if weighted not in self._sums_of_rows:
             self._sums_of_rows[weighted] = RowSums.of(self._loss, weighted=weighted)
         row_sums = self._sums_of_rows[weighted]
-        if row_sums is None or self._tells_outputs or not row_sums.takes(structure.filled(structure.tensors), batch.y):
+        if (
+            row_sums is None
+            or self._tells_outputs
+            or not row_sums.is_by_row(structure.filled(structure.tensors), batch.y)
+        ):
             return None
         return row_sums
 
-    def _added(self, by_rows: RowSums, structure: Structure, batch: ModuleBatch) -> tuple[torch.Tensor, Done]:
+    def _loss_of_row_sums(
+        self, by_rows: RowSums, structure: Structure, batch: ModuleBatch
+    ) -> tuple[torch.Tensor, Done]:
         """Return this worker's part of the loss, to derive; and the results of the step. No outputs are gathered."""
         (outputs,) = structure.tensors
         values, weight = by_rows.parts(outputs, batch.y, batch.weight)
@@ -239,7 +245,7 @@ class ModuleSteps:
         mean = total / weighs if weighs else math.nan  # as the mean of nothing is in torch
         return (values / weighs).sum(), Done(mean, None, None, rows)
 
-    def _together(
+    def _loss_of_gathered(
         self, structure: Structure, batch: ModuleBatch
     ) -> tuple[torch.Tensor, Done, dict[int, torch.Tensor], slice]:
         """Return the loss of the gathered rows, the results of the step, gathered outputs, and this worker's rows.
@@ -260,25 +266,25 @@ class ModuleSteps:
         detached = structure.filled([one.detach() for one in outputs])
         return loss, Done(loss.item(), detached, y, rows), inputs, whole.own
 
-    def _made(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], *, training: bool) -> Structure:
+    def _forward(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], *, training: bool) -> Structure:
         """Run the module on a share, which may have no rows."""
-        if training not in self._made_of:
-            self._made_of[training] = self._looked_at(batch, some_row)
+        if training not in self._probed:
+            self._probed[training] = self._probe(batch, some_row)
         if batch.rows:
             return Structure(called(self._module, batch.x), batch.rows)
         if training:
-            self._run_along(some_row)
-        known = self._made_of[training]
+            self._run_unused_forward(some_row)
+        known = self._probed[training]
         return Structure(known.filled([tensor[:0] for tensor in known.tensors]), 0)
 
-    def _looked_at(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
+    def _probe(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Probe the module once before the first step of training, and of evaluation; each probe copies all weights."""
         with torch.no_grad(), left_as_it_was(self._module):
-            if not self._made_of and batch.rows > 1:
+            if not self._probed and batch.rows > 1:
                 check_rows_apart(self._module, batch)
-            return self._tried(batch, some_row)
+            return self._probe_outputs(batch, some_row)
 
-    def _run_along(self, some_row: Callable[[], ModuleBatch]) -> None:
+    def _run_unused_forward(self, some_row: Callable[[], ModuleBatch]) -> None:
         """Call the module on some row without using the outputs, as the other workers call it on their shares.
 
         State that changes with each call, such as the vectors of spectral normalisation or a count of calls, stays
@@ -291,7 +297,7 @@ class ModuleSteps:
         places = torch.zeros(times, dtype=torch.long, device=self._device)
         return refilled_with(x, lambda one: one[places])
 
-    def _tried(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
+    def _probe_outputs(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Return the module's outputs for one row taken twice, after checking those of the row taken three times.
 
         Two calls tell outputs with one row per row of the inputs from outputs whose length is equal by chance.

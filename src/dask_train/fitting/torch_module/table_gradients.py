@@ -47,7 +47,7 @@ class TableSums:
     ----------
     tables
         Parameters by name, in the same order on all workers.
-    replicas
+    group
         All workers.
 
     Notes
@@ -56,8 +56,8 @@ class TableSums:
     them up in the order of the workers, so the sums have the same bits everywhere.
     """
 
-    def __init__(self, tables: Mapping[str, torch.nn.Parameter], replicas: ProcessGroup) -> None:
-        self._by_name, self._replicas = dict(tables), replicas
+    def __init__(self, tables: Mapping[str, torch.nn.Parameter], group: ProcessGroup) -> None:
+        self._by_name, self._group = dict(tables), group
         self._dtypes = [torch.empty(0, dtype=summed_in(table.dtype)).numpy().dtype for table in self._by_name.values()]
 
     @torch.no_grad()
@@ -72,7 +72,7 @@ class TableSums:
         if not self._by_name:
             return
         own = [self._rows_of(name) for name in self._by_name]
-        (sent,) = self._replicas.gather("rows of tables", [self._packed(own)])
+        (sent,) = self._group.gather("rows of tables", [self._packed(own)])
         for table, several in zip(self._by_name.values(), self._unpacked(sent), strict=True):
             table.grad = _tensor_of(_added_up(several), table) if several else None
 
@@ -107,7 +107,7 @@ class TableSums:
             at += array.nbytes
             return array
 
-        for _ in range(self._replicas.size):
+        for _ in range(self._group.size):
             counts = taken((len(by_table),), np.dtype(np.int64))
             for table, dtype, count, rows in zip(self._by_name.values(), self._dtypes, counts, by_table, strict=True):
                 if count != _NONE:

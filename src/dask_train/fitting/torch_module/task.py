@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dask_train.fitting.spec import FitTask
+from dask_train.fitting.spec import SupervisedTask
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleTraining:
-    """A module, and with what it is trained; pickled as one, so that what they share stays shared.
+    """A module with its loss, optimizer, scheduler and metrics; pickled as one, so that shared objects stay shared.
 
     Attributes
     ----------
     module : torch.nn.Module
-        The user's.
+        The user's module.
     loss
-        A function or module of outputs and targets.
+        Function or module of outputs and targets.
     optimizer
-        A factory from parameters, or an optimizer of the module's parameters; None if nothing is trained.
+        Function that makes an optimizer of parameters, or an optimizer of the module's parameters; None for evaluation.
     scheduler
-        A factory from an optimizer; None for none.
+        Function that makes a scheduler of an optimizer; None for none.
     metrics
         Metrics of torchmetrics, and functions, by name.
     """
@@ -36,14 +36,14 @@ class ModuleTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class OuterOptimizer:
-    """What moves the weights that workers share, where each takes steps of its own in between.
+    """Settings of the outer optimizer of local steps: SGD with Nesterov momentum on the workers' mean difference.
 
     Attributes
     ----------
     every
-        Number of steps.
+        Number of local steps between two outer steps.
     learning_rate, momentum
-        Of SGD with Nesterov's momentum.
+        Learning rate and momentum of the outer optimizer.
     """
 
     every: int
@@ -52,17 +52,17 @@ class OuterOptimizer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModuleTask(FitTask):
-    """A module and how it is to be fitted; its ``header`` and ``arrays`` are a :class:`ModuleTraining`, pickled.
+class ModuleTask(SupervisedTask):
+    """A torch module with the settings of its training; ``header`` and ``arrays`` hold a :class:`ModuleTraining`.
 
     Attributes
     ----------
     by_step
-        Whether the scheduler steps with each step of training, instead of each epoch.
+        Whether the scheduler steps after each training step, not after each epoch.
     was_compiled
-        Whether the user has compiled the module with ``torch.compile``, whose code does not travel.
+        Whether the user has compiled the module with ``torch.compile``, whose code can't be sent.
     outer
-        What moves the weights, where workers take steps alone. Default: None, they sum gradients in each step.
+        Outer optimizer of local steps (``sync_every=``). Default: None, workers sum gradients in each step.
     """
 
     by_step: bool = False

@@ -68,25 +68,25 @@ def _plain_tensor(value: torch.Tensor, *, copies: bool) -> dict[str, Any]:
     return {"tensor": [str(value.dtype).rpartition(".")[2], array.copy() if copies else array]}
 
 
-def opened(value: Any, *, copies: bool = True) -> Any:
+def from_plain(value: Any, *, copies: bool = True) -> Any:
     """Put together what :func:`plain` has taken apart; tensors are new, or lie on the arrays without ``copies``."""
     if isinstance(value, list):
-        return [opened(each, copies=copies) for each in value]
+        return [from_plain(each, copies=copies) for each in value]
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
     if kind in ("tensor", "sparse"):
         return _opened_tensor(kind, content, copies=copies)
     if kind == "tuple":
-        return tuple(opened(each, copies=copies) for each in content)
+        return tuple(from_plain(each, copies=copies) for each in content)
     if kind == "dict":
-        return {opened(key): opened(each, copies=copies) for key, each in content}
+        return {from_plain(key): from_plain(each, copies=copies) for key, each in content}
     return pickle.loads(content)  # noqa: S301 - of a scheduler or module of the user's own, as its code is
 
 
 def _opened_tensor(kind: str, content: list[Any], *, copies: bool) -> torch.Tensor:
     if kind == "sparse":
-        *parts, is_coalesced = opened(content, copies=copies)
+        *parts, is_coalesced = from_plain(content, copies=copies)
         return torch.sparse_coo_tensor(*parts, is_coalesced=is_coalesced, check_invariants=False)
     dtype, array = content
     return as_tensor(np.array(array) if copies else array, getattr(torch, dtype))

@@ -13,13 +13,13 @@ from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_ra
 from dask_train.fitting.torch_module.checkpoints import check_same, schedule_notice
 from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
-from dask_train.fitting.torch_module.opened import Opened
 from dask_train.fitting.torch_module.share_steps import ShareSteps
 from dask_train.fitting.torch_module.shares import ModuleShares, computing_alike
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
+from dask_train.fitting.torch_module.training_objects import TrainingObjects
 from dask_train.fitting.torch_module.trials import left_as_after_a_run
-from dask_train.fitting.torch_module.values import opened, plain
+from dask_train.fitting.torch_module.values import from_plain, plain
 from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
@@ -58,13 +58,13 @@ def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | 
     ``shown`` is called with the loop before training begins.
     """
     with ExitStack() as stack:
-        replicas = stack.enter_context(process_group(task, session))
+        group = stack.enter_context(process_group(task, session))
         if task.num_shares:
-            stack.enter_context(computing_alike(replicas))
-        if task.in_place is not None:
-            stack.enter_context(left_as_after_a_run(task.in_place.model))
-        worker = ModuleWorker(task, session, replicas)
-        if task.in_place is not None:
+            stack.enter_context(computing_alike(group))
+        if task.in_process is not None:
+            stack.enter_context(left_as_after_a_run(task.in_process.model))
+        worker = ModuleWorker(task, session, group)
+        if task.in_process is not None:
             stack.callback(worker.loop.settle)
         if shown is not None:
             shown(worker.loop)
@@ -78,16 +78,16 @@ def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any]
     """Evaluate on all rows of the data; return loss and metrics by name in the first worker, None in the others."""
     assert session._data is not None
     with ExitStack() as stack:
-        replicas = stack.enter_context(process_group(task, session))
-        if task.in_place is not None:
-            stack.enter_context(left_as_after_a_run(task.in_place.model))
-        opened_task = Opened(task, session)
+        group = stack.enter_context(process_group(task, session))
+        if task.in_process is not None:
+            stack.enter_context(left_as_after_a_run(task.in_process.model))
+        objects = TrainingObjects(task, session)
         seed_rank(task.random, session.rank)
-        metrics = opened_task.metrics_of_validation
-        steps = ModuleSteps(opened_task.module, opened_task.loss, replicas, tells_outputs=metrics.look_at_rows)
-        passing = Pass(task, steps, metrics, replicas)
+        metrics = objects.metrics_of_validation
+        steps = ModuleSteps(objects.module, objects.loss, group, tells_outputs=metrics.look_at_rows)
+        passing = Pass(task, steps, metrics, group)
         batches = session.batches(batch_size=task.validation_batch_size, shuffle=False)
-        opened_task.module.eval()
+        objects.module.eval()
         with closing(batches):  # type: ignore[type-var]
             passing.through(batches, session._data, -(-session.num_rows // task.validation_batch_size))
         return passing.metrics.results() if session.rank == 0 else None
@@ -96,9 +96,9 @@ def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any]
 class Pass:
     """An evaluation pass over rows, by all workers."""
 
-    def __init__(self, task: ModuleTask, steps: ModuleSteps, metrics: ModuleMetrics, replicas: ProcessGroup) -> None:
+    def __init__(self, task: ModuleTask, steps: ModuleSteps, metrics: ModuleMetrics, group: ProcessGroup) -> None:
         assert task.validation_columns is not None
-        self._columns, self._steps, self._leads = task.validation_columns, steps, replicas.rank == 0
+        self._columns, self._steps, self._leads = task.validation_columns, steps, group.rank == 0
         self.metrics = metrics
 
     def through(self, batches: Iterator[Any], data: DataSet, num_batches: int) -> None:
@@ -124,12 +124,12 @@ class ModuleWorker:
         The training loop.
     """
 
-    def __init__(self, task: ModuleTask, session: Session, replicas: ProcessGroup) -> None:
+    def __init__(self, task: ModuleTask, session: Session, group: ProcessGroup) -> None:
         assert session._data is not None
-        self._task, self._session, self._replicas, self._data = task, session, replicas, session._data
-        self._own = Opened(task, session)
+        self._task, self._session, self._group, self._data = task, session, group, session._data
+        self._own = TrainingObjects(task, session)
         self._module, self._metrics = self._own.module, self._own.metrics
-        tell_of_wire(task.wire, session, replicas, "Gradients" if task.outer is None else "Differences of weights")
+        tell_of_wire(task.wire, session, group, "Gradients" if task.outer is None else "Differences of weights")
         buffers_and_steps = self._made_for_shares() if task.num_shares else self._made_for_rank()
         self._buffers: ModuleBuffers | ModuleShares = buffers_and_steps[0]
         self._steps: ModuleSteps = buffers_and_steps[1]
@@ -137,16 +137,16 @@ class ModuleWorker:
         self._has_moved = False  # whether weights were moved by the outer optimizer
         if task.outer is not None:
             looks = self._metrics.look_at_rows
-            self._local = LocalSteps(self._module, self._own.loss, replicas, tells_outputs=looks)
-            self._outer = OuterSteps(self._module, replicas, task.outer, rounds=task.wire is not None)
-        self._agreement = GroupAgreement(replicas)
+            self._local = LocalSteps(self._module, self._own.loss, group, tells_outputs=looks)
+            self._outer = OuterSteps(self._module, group, task.outer, rounds=task.wire is not None)
+        self._agreement = GroupAgreement(group)
         self.loop = TrainingLoop(task, session, self._agreement, check=partial(_check_same, session))
         same = Named.same_on_all(self._module)
-        self._guard = Guard(same, replicas, Named.value_of, Named.assign, ADVICE)
+        self._guard = Guard(same, group, Named.value_of, Named.assign, ADVICE)
         if task.was_compiled and self.loop.leads:
             session.notice(NOT_COMPILED)
         if task.outer is not None and self.loop.leads:
-            session.notice(STEPS_ALONE.format(every=task.outer.every, workers=replicas.size))
+            session.notice(STEPS_ALONE.format(every=task.outer.every, workers=group.size))
 
     def _made_for_rank(self) -> tuple[ModuleBuffers, ModuleSteps]:
         """Return the worker's buffers and steps, with one share of a batch per worker."""
@@ -155,23 +155,23 @@ class ModuleWorker:
         steps = ModuleSteps(
             self._module,
             self._own.loss,
-            self._replicas,
+            self._group,
             tells_outputs=self._metrics.look_at_rows,
             rounds=task.wire is not None,
             trains=task.outer is None,
         )
-        return ModuleBuffers(self._module, self._replicas), steps
+        return ModuleBuffers(self._module, self._group), steps
 
     def _made_for_shares(self) -> tuple[ModuleShares, ShareSteps]:
         """Return the shares and steps of a worker, with a fixed number of shares (``virtual_workers=``)."""
-        task, replicas, session = self._task, self._replicas, self._session
+        task, group, session = self._task, self._group, self._session
         assert task.random is not None
         session._context.num_shares = task.num_shares
-        shares = ModuleShares(self._module, replicas, task.num_shares, task.random)
+        shares = ModuleShares(self._module, group, task.num_shares, task.random)
         steps = ShareSteps(
             self._module,
             self._own.loss,
-            replicas,
+            group,
             tells_outputs=self._metrics.look_at_rows,
             shares=shares,
             global_rows=lambda: session.global_rows,
@@ -182,13 +182,13 @@ class ModuleWorker:
         """Train to the end."""
         loop, own = self.loop, self._own
         state = RankState()
-        state.shared("training", self._state, lambda state: own.restore(opened(state)))
+        state.shared("training", self._state, lambda state: own.restore(from_plain(state)))
         if (outer := self._outer) is not None:
-            state.shared("outer", lambda: plain(outer.state()), lambda state: self._restore_outer(opened(state)))
+            state.shared("outer", lambda: plain(outer.state()), lambda state: self._restore_outer(from_plain(state)))
             state.own(
                 "optimizer",
                 lambda: plain(own.optimizer.state_dict()),
-                lambda state: own.optimizer.load_state_dict(opened(state)),
+                lambda state: own.optimizer.load_state_dict(from_plain(state)),
                 may_begin_anew=True,
             )
         state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True, led=True)
@@ -212,7 +212,7 @@ class ModuleWorker:
             own.schedule(epoch, self._agreement.of_first(logs))
             loop.epoch_done(**logs)
         outcome = loop.outcome(
-            lambda: {} if self._task.in_place is not None else {"training": plain(own.state(), copies=False)}
+            lambda: {} if self._task.in_process is not None else {"training": plain(own.state(), copies=False)}
         )
         if self._agreement.replaceable is not None:
             self._agreement.replaceable.confirm()  # one that is lost before needs the others
@@ -240,7 +240,7 @@ class ModuleWorker:
 
     def _restore_outer(self, state: dict[str, Any]) -> None:
         assert self._outer is not None
-        workers, size = self._outer.restore(state), self._replicas.size
+        workers, size = self._outer.restore(state), self._group.size
         if workers != size and self.loop.leads:
             self._session.notice(
                 f"The checkpoint was made by {workers} workers that take steps alone, and this run has {size}: the "
@@ -303,7 +303,7 @@ class ModuleWorker:
         data, batch_size = self._session.dataset(VALIDATION), self._task.validation_batch_size
         num_batches = -(-data.num_rows // batch_size)
         batches: Any = data.batches(batch_size=batch_size, shuffle=False)
-        passing = Pass(self._task, self._steps, self._own.metrics_of_validation, self._replicas)
+        passing = Pass(self._task, self._steps, self._own.metrics_of_validation, self._group)
         self._module.eval()
         with closing(batches):
             passing.through(batches, data, min(num_batches, self._task.validation_steps or num_batches))

@@ -18,7 +18,7 @@ import numpy as np
 from dask_train.data.text import unpacked
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
 from dask_train.predicting.server.messages import Answered, Ask, Beat, ModelMessage, ModelOpened, Open, Raised
-from dask_train.predicting.server.runners import Runner, opened
+from dask_train.predicting.server.runners import Runner, load_runner
 from dask_train.predicting.server.values import views
 from dask_train.role.main import error_fields
 from dask_train.transport.frames import messages_from, send
@@ -53,7 +53,7 @@ class _Server:
             ]
             order.settings.apply()  # before code of the user's is imported
             with without_startup_noise():
-                self._runner = opened(order.kind, order.header, _mapped(arrays, order), order.num_threads)
+                self._runner = load_runner(order.kind, order.header, _mapped(arrays, order), order.num_threads)
         except BaseException as error:  # also SystemExit of a module that the model needs
             self._say(Raised(**error_fields(error)))
             os._exit(1)

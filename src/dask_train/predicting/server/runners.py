@@ -27,7 +27,7 @@ class Runner(Protocol):
         """Return what the model's metrics say after the last batch."""
 
 
-def opened(kind: str, header: bytes, arrays: Sequence[np.ndarray], num_threads: int) -> Runner:
+def load_runner(kind: str, header: bytes, arrays: Sequence[np.ndarray], num_threads: int) -> Runner:
     """Return a runner of the model that came in parts; each array is copied once."""
     if kind in ("keras", "file"):
         import keras

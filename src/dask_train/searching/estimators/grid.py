@@ -20,7 +20,7 @@ from dask_train.searching.kept import KeptSearch
 from dask_train.searching.logged import SearchLog
 from dask_train.searching.study import FinishedTrial, Handed, Study
 from dask_train.searching.texts import text_of
-from dask_train.searching.worker import TrialDone, TrialOrder
+from dask_train.searching.worker import TrialDone, TrialRequest
 
 
 @dataclass(kw_only=True)
@@ -166,16 +166,16 @@ class GridStudy(Study):
         if self.log is not None and isinstance(unit, Candidates):
             self._log_begun(self.log, unit)
         shown = unit.params if isinstance(unit, Refit) else {"fold": unit.fold, "candidates": len(unit.params)}
-        order = TrialOrder(number=number, work=unit, metric="score", mode="max", to_beat=None)
-        handed = Handed(number=number, params=dict(shown), order=order, is_repeat=is_repeat)
+        request = TrialRequest(number=number, work=unit, metric="score", mode="max", to_beat=None)
+        handed = Handed(number=number, params=dict(shown), request=request, is_repeat=is_repeat)
         self.handed[number] = handed
         return handed
 
     def _unit_of(self, handed: Handed) -> Candidates | Refit:
         """Return the unit of a trial that has ended."""
         del self.handed[handed.number]
-        assert handed.order is not None
-        unit: Candidates | Refit = handed.order.work
+        assert handed.request is not None
+        unit: Candidates | Refit = handed.request.work
         return unit
 
     def done(self, handed: Handed, done: TrialDone) -> None:

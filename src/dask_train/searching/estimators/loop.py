@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dask_train.data.columns import Columns
 from dask_train.searching.estimators.rows import RowTable
-from dask_train.searching.worker import OrderLoop, TrialDone, TrialOrder
+from dask_train.searching.worker import TrialDone, TrialRequest, TrialServer
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -20,14 +20,14 @@ ALIVE_S = 2.0
 
 
 class UnitWork(Protocol):
-    """What an order holds for this loop."""
+    """What a request holds for this loop."""
 
-    def __call__(self, order: TrialOrder, session: Session, tables: dict[str, RowTable]) -> Any:
+    def __call__(self, request: TrialRequest, session: Session, tables: dict[str, RowTable]) -> Any:
         """Do it; what is returned is sent to the client."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimatorLoop(OrderLoop):
+class EstimatorLoop(TrialServer):
     """Called with a session, it does units of work.
 
     Attributes
@@ -41,7 +41,7 @@ class EstimatorLoop(OrderLoop):
     columns: Columns
     validation: tuple[str, Columns] | None = None
 
-    def opened(self, session: Session) -> EstimatorWorker:
+    def make_worker(self, session: Session) -> EstimatorWorker:
         """Return what does them, on the rows of all."""
         assert session._data is not None
         tables = {"data": RowTable(session._data.rows_by_number(), self.columns)}
@@ -57,15 +57,15 @@ class EstimatorWorker:
     def __init__(self, session: Session, tables: dict[str, RowTable]) -> None:
         self._session, self._tables = session, tables
 
-    def work(self, order: TrialOrder) -> TrialDone:
+    def work(self, request: TrialRequest) -> TrialDone:
         """Do one, and tell all the while that the process is at work."""
-        with _alive(self._session, f"working on trial {order.number}"):
-            unit: UnitWork = order.work
-            done: TrialDone = unit(order, self._session, self._tables)
+        with _alive(self._session, f"working on trial {request.number}"):
+            unit: UnitWork = request.work
+            done: TrialDone = unit(request, self._session, self._tables)
             return done
 
     def forget(self) -> None:
-        """Leave the process as it is: the tables serve all orders."""
+        """Leave the process as it is: the tables serve all requests."""
 
 
 @contextmanager

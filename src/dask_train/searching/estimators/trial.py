@@ -25,7 +25,7 @@ from dask_train.searching.estimators.rows import FoldRows, RowTable
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.units import texts_of
 from dask_train.searching.estimators.weights import check_takes_weight, fit
-from dask_train.searching.worker import EndTrial, TrialDone, TrialOrder
+from dask_train.searching.worker import EndTrial, TrialDone, TrialRequest
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -52,19 +52,19 @@ class EstimatorTask:
     splits: tuple[Split, ...] | None = field(repr=False)
     rounds: int = 1
 
-    def __call__(self, order: TrialOrder, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:
+    def __call__(self, request: TrialRequest, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:
         """Fit it, round by round on all folds; the best round counts."""
         began = time.monotonic()
-        best = BestEpoch(order)
+        best = BestEpoch(request)
         with warnings.catch_warnings(record=True) as caught_warnings:
             warnings.simplefilter("always")
             for number, (scores, fitted) in enumerate(self._by_round(tables)):
                 score = float(np.mean(scores))
                 if not math.isfinite(score):
-                    raise FloatingPointError(f"{order.metric} is {score} after round {number + 1}.")
-                session.report(trial=order.number, epoch=number, **{order.metric: score})
+                    raise FloatingPointError(f"{request.metric} is {score} after round {number + 1}.")
+                session.report(trial=request.number, epoch=number, **{request.metric: score})
                 best.epoch_ended(number, score, partial(self._kept, fitted))
-                if number + 1 < self.rounds and _is_to_end(order, session):
+                if number + 1 < self.rounds and _is_to_end(request, session):
                     break
             if self.splits is not None and best.beats_others:
                 best.parts = self._on_all_rows(tables["data"], (best.epoch or 0) + 1)
@@ -176,7 +176,7 @@ def _last(estimator: Any) -> Any:
     return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
 
 
-def _is_to_end(order: TrialOrder, session: Session) -> bool:
+def _is_to_end(request: TrialRequest, session: Session) -> bool:
     """Return whether the client, or the run, has the trial end."""
     while True:
         try:
@@ -185,5 +185,5 @@ def _is_to_end(order: TrialOrder, session: Session) -> bool:
             return session.should_stop()
         except ClosedError:
             return True
-        if isinstance(word, EndTrial) and word.number == order.number:
+        if isinstance(word, EndTrial) and word.number == request.number:
             return True

@@ -13,7 +13,7 @@ from dask_train.searching.estimators.prefixes import Fold, candidate_of, scored
 from dask_train.searching.estimators.rows import RowTable
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.weights import fit
-from dask_train.searching.worker import TrialDone, TrialOrder
+from dask_train.searching.worker import TrialDone, TrialRequest
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -39,7 +39,7 @@ class Candidates:
     split: Split
     scoring: Scoring
 
-    def __call__(self, order: TrialOrder, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:  # noqa: ARG002 - of Work
+    def __call__(self, request: TrialRequest, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:  # noqa: ARG002 - of Work
         """Fit and score them."""
         began = time.monotonic()
         candidates = [candidate_of(number, self.estimator, params) for number, params in self.params.items()]
@@ -47,7 +47,7 @@ class Candidates:
             warnings.simplefilter("always")
             fold = Fold(train.X, train.y, test.X, test.y, train.weight, test.weight)
             parts = scored(candidates, fold, self.scoring)
-        return _done(order, parts, began, caught_warnings)
+        return _done(request, parts, began, caught_warnings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Refit:
     estimator: Any = field(repr=False)
     params: Mapping[str, Any]
 
-    def __call__(self, order: TrialOrder, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:  # noqa: ARG002 - of Work
+    def __call__(self, request: TrialRequest, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:  # noqa: ARG002 - of Work
         """Fit it."""
         began = time.monotonic()
         whole = candidate_of(0, self.estimator, self.params).whole
@@ -65,13 +65,13 @@ class Refit:
         with warnings.catch_warnings(record=True) as caught_warnings:
             warnings.simplefilter("always")
             fit(whole, *rows)
-        return _done(order, whole, began, caught_warnings)
+        return _done(request, whole, began, caught_warnings)
 
 
-def _done(order: TrialOrder, parts: Any, began: float, caught_warnings: list[warnings.WarningMessage]) -> TrialDone:
+def _done(request: TrialRequest, parts: Any, began: float, caught_warnings: list[warnings.WarningMessage]) -> TrialDone:
     seconds = time.monotonic() - began
     return TrialDone(
-        number=order.number, value=None, epoch=None, parts=parts, seconds=seconds, warnings=texts_of(caught_warnings)
+        number=request.number, value=None, epoch=None, parts=parts, seconds=seconds, warnings=texts_of(caught_warnings)
     )
 
 

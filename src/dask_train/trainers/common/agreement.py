@@ -1,4 +1,4 @@
-"""What the ranks of a training loop agree on between steps, over the group that its kind of model sums with."""
+"""Collectives by which the ranks of a training loop agree between steps, over the model's process group or session."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dask_train.role.session import Session
 
 
 class Agreement(ABC):
-    """What all ranks call together, in the same order.
+    """Collectives of a training loop; all ranks call them in the same order.
 
     Attributes
     ----------
     rank, size
-        Number of this rank, and how many there are.
+        This rank, and the number of ranks.
     replaceable
-        The group, where a lost rank is replaced in place; else None.
+        The process group, if a lost rank is replaced in place; else None.
     resizes
         Whether the number of ranks changes here. The first rank sets it before :meth:`flags`, after which all know it,
         if ranks are replaced in place.
@@ -36,38 +36,38 @@ class Agreement(ABC):
 
     @abstractmethod
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
-        """Return the flags of the first rank; those of others are not looked at."""
+        """Return the first rank's flags on all ranks; the arguments of others are ignored."""
 
     @abstractmethod
     def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:
-        """Return the rows of all ranks, one after the other."""
+        """Return the rows of all ranks, concatenated."""
 
     def state(self) -> Any:
-        """Return what ranks have agreed on so far, for one that takes the place of a lost one. Default: nothing."""
+        """Return state for a rank that replaces a lost one. Default: None."""
         return None
 
     def restore(self, state: Any) -> None:  # noqa: B027 - not all have something to take over
-        """Take over what others have agreed on, as :meth:`state` has returned it."""
+        """Restore a value of :meth:`state` of another rank."""
 
     @property
     def all_reduce_s(self) -> float:
-        """Seconds that this rank has spent on sums; NaN where that is not measured."""
+        """Seconds that this rank has spent in all-reduces; NaN if not measured."""
         return math.nan
 
     @property
     def waiting_s(self) -> float:
-        """Seconds of these in which it waited for others; NaN where that is not measured."""
+        """Seconds of these that it waited for other ranks; NaN if not measured."""
         return math.nan
 
     def of_first(self, value: Any) -> Any:
-        """Return the first rank's value on all ranks; those of others are not looked at. It travels as a pickle."""
+        """Return the first rank's value on all ranks, sent as a pickle; the arguments of others are ignored."""
         if self.size == 1:
             return value
         data = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == 0 else np.empty(0, np.uint8)
         return pickle.loads(self._gathered("of the first worker", data).tobytes())  # noqa: S301 - of a worker of this run
 
     def of_all(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, by rank; they travel as pickles."""
+        """Return the values of all ranks, by rank, sent as pickles."""
         if self.size == 1:
             return [value]
         data = np.frombuffer(pickle.dumps(value), np.uint8)
@@ -78,58 +78,58 @@ class Agreement(ABC):
 
 
 class GroupAgreement(Agreement):
-    """Over a group of replicas, whose flags go through memory that is made once; others may join the group.
+    """Agreement over a process group, which other ranks may join.
 
     Parameters
     ----------
-    replicas
-        The group.
+    group
+        Process group of the ranks.
     """
 
-    def __init__(self, replicas: ProcessGroup) -> None:
-        self._replicas, self.rank = replicas, replicas.rank
-        self.replaceable = replicas if isinstance(replicas, ReplaceableGroup) else None
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group, self.rank = group, group.rank
+        self.replaceable = group if isinstance(group, ReplaceableGroup) else None
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """Return how many ranks there are now."""
-        return self._replicas.size
+        """Return the current number of ranks."""
+        return self._group.size
 
     @cached_property
     def _flags(self) -> SumBuffer:
-        return self._replicas.channel([(2 if self.replaceable is None else 3,)], np.float64)
+        return self._group.channel([(2 if self.replaceable is None else 3,)], np.float64)
 
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
         """Return the flags of the first rank."""
         if self.size == 1:
             return save, stop
         own_flags = [save, stop] if self.replaceable is None else [save, stop, self.resizes]
-        (flags,) = self._replicas.broadcast(self._flags, [np.array(own_flags, np.float64)])
+        (flags,) = self._group.broadcast(self._flags, [np.array(own_flags, np.float64)])
         self.resizes = len(flags) > 2 and bool(flags[2])
         return bool(flags[0]), bool(flags[1])
 
     @property
     def all_reduce_s(self) -> float:
-        """Seconds that this rank has spent on sums."""
-        return self._replicas.all_reduce_s
+        """Seconds that this rank has spent in all-reduces."""
+        return self._group.all_reduce_s
 
     @property
     def waiting_s(self) -> float:
-        """Seconds of these in which it waited for others."""
-        return self._replicas.waiting_s
+        """Seconds of these that it waited for other ranks."""
+        return self._group.waiting_s
 
     def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:
-        (gathered,) = self._replicas.gather(what, [rows])
+        (gathered,) = self._group.gather(what, [rows])
         return np.asarray(gathered)
 
 
 class SessionAgreement(Agreement):
-    """Over the collective calls of a session, which its loop makes as well.
+    """Agreement over the collective calls of a session, which the user's loop makes as well.
 
     Parameters
     ----------
     session
-        Of a role that trains.
+        Session of a role that trains.
     """
 
     def __init__(self, session: Session) -> None:

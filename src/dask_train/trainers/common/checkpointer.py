@@ -134,7 +134,11 @@ class Checkpointer:
                 one.awaits = epoch
                 self._awaiting.append(one)
             # An earlier one that still waits is dropped, as this one is newer; those that may be the best stay.
-            self._waiting = [each for each in self._waiting if each.awaits is not None or _outlasts(each, one)]
+            self._waiting = [
+                each
+                for each in self._waiting
+                if each.awaits is not None or (each.score is not None and one.score is None)
+            ]
             self._waiting.append(one)
             self._go_on_writing()
 
@@ -198,7 +202,7 @@ class Checkpointer:
             return None
         loaded = self._session.checkpoints().load_best(self._session.scratch)
         assert loaded is not None
-        return FitCheckpoint.opened(loaded.folder)
+        return FitCheckpoint.load(loaded.folder)
 
     def finish(self) -> None:
         """Wait until all checkpoints are written, and expect no more scores.
@@ -242,7 +246,7 @@ class Checkpointer:
         folder = self._session.open_checkpoint(own=not self._task.resume)
         if folder is None:
             return None
-        checkpoint = FitCheckpoint.opened(folder)
+        checkpoint = FitCheckpoint.load(folder)
         if check is not None:
             check(checkpoint)
         self._check(checkpoint)
@@ -367,8 +371,3 @@ class Checkpointer:
     def _raise_failure(self) -> None:
         if self._failed is not None:
             raise self._failed
-
-
-def _outlasts(waiting: _Candidate, newer: _Candidate) -> bool:
-    """Return whether a waiting checkpoint is still to be written, as it is the best and the newer one is not."""
-    return waiting.score is not None and newer.score is None

@@ -1,4 +1,4 @@
-"""Which batches make up an epoch, counted as Keras counts them."""
+"""Assigns batches to epochs, as Keras counts them."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Epochs:
         return (self.initial_epoch + data_pass) * self.batches_of_data + place * self.length
 
     def size(self, epoch: int) -> int:
-        """Batches of an epoch."""
+        """Return the number of batches of an epoch."""
         return self.first(epoch + 1) - self.first(epoch)
 
     def place(self, position: int) -> tuple[int, int]:
-        """Return the epoch, and which batch of it, that lies there."""
+        """Return the epoch of a position, and the number of the batch in it."""
         data_pass, batch = divmod(position, self.batches_of_data)
         place, batch = divmod(batch, self.length)
         return self.initial_epoch + (data_pass - self.initial_epoch) * self._epochs_per_pass + place, batch
@@ -75,11 +75,11 @@ class Epochs:
         return self.first(epoch) % self.batches_of_data == 0
 
     def in_call(self, epoch: int, batch: int) -> int:
-        """Return how many batches a call of Keras' that begins there takes."""
+        """Return the number of batches that a call of Keras takes which begins at this batch."""
         return min(self.steps_per_execution, self.size(epoch) - batch)
 
     def batches(self, session: Session, task: LoopTask, position: int) -> Any:
-        """Return an iterator, to be closed, over a rank's share of each batch from a position on, to the last epoch."""
+        """Return an iterator over a rank's shares of the batches from a position to the last epoch; to be closed."""
         return session.batches(
             epochs=max(1, -(-self.first(task.epochs) // self.batches_of_data)),
             batch_size=task.batch_size,
@@ -89,7 +89,7 @@ class Epochs:
         )
 
     def taken(self, first: int, stop: int, task: LoopTask, size: int = 0) -> list[BatchRange]:
-        """Return batch ranges from one position to another (excluded), as the ledger counts, of ``size`` ranks."""
+        """Return the ledger's batch ranges from position ``first`` up to ``stop``, exclusive, of ``size`` ranks."""
         ranges = []
         while first < stop:
             epoch, batch = divmod(first, self.batches_of_data)
@@ -111,7 +111,7 @@ class Epochs:
         return ranges
 
     def warning(self) -> str | None:
-        """Return what Keras warns of: epochs that end with the data before they have all of their steps."""
+        """Return a warning, as Keras has it, if epochs end with the data before ``steps_per_epoch``; else None."""
         short = self.batches_of_data - (self._epochs_per_pass - 1) * self.length
         if self.steps_per_epoch is None or short >= self.steps_per_epoch:
             return None
@@ -129,7 +129,7 @@ class BatchStream(Iterator[Any]):
     Parameters
     ----------
     begin
-        Returns an iterator, to be closed, from where training is.
+        Returns an iterator from the position of training on, to be closed.
     """
 
     def __init__(self, begin: Callable[[], Any]) -> None:
@@ -140,7 +140,7 @@ class BatchStream(Iterator[Any]):
         return next(self._batches)
 
     def deal_again(self) -> None:
-        """Leave what was read ahead, and read on from where training is."""
+        """Drop what was read ahead, and continue from the position of training."""
         self._batches.close()
         self._batches = self._begin()
 

@@ -134,7 +134,7 @@ class FitCheckpoint:
         store(folder, {"format": FORMAT, **content})
 
     @classmethod
-    def opened(cls, folder: Path) -> FitCheckpoint:
+    def load(cls, folder: Path) -> FitCheckpoint:
         """Return what :meth:`write` has written there.
 
         Raises

@@ -50,12 +50,12 @@ class Guard:
     def __init__(
         self,
         variables: Sequence[Any],
-        replicas: ProcessGroup,
+        group: ProcessGroup,
         value_of: Callable[[Any], np.ndarray],
         assign: Callable[[Sequence[Any], Sequence[np.ndarray]], None],
         advice: tuple[str, str] = _OF_KERAS,
     ) -> None:
-        self._variables, self._replicas, self._advice = list(variables), replicas, advice
+        self._variables, self._group, self._advice = list(variables), group, advice
         self._value_of, self._assign = value_of, assign
         self._step = self.num_looks = 0
 
@@ -67,12 +67,12 @@ class Guard:
         DivergedError
             Weights differ by more than processors, and threads, round differently; on all workers.
         """
-        size = self._replicas.size
+        size = self._group.size
         steps, self._step, self.num_looks = max(1, step - self._step), step, self.num_looks + 1
         if size == 1 or not self._variables:
             return
         mine = np.array([[checksum(self._value_of(variable)) for variable in self._variables]], np.uint64)
-        (everyones,) = self._replicas.gather((self, "checksums"), [mine])
+        (everyones,) = self._group.gather((self, "checksums"), [mine])
         differing = np.flatnonzero((everyones != everyones[0]).any(axis=0))
         if len(differing):
             self._compare([self._variables[place] for place in differing], steps, step)
@@ -88,7 +88,7 @@ class Guard:
                 precision = np.finfo(value.dtype).eps if value.dtype.kind == "f" else 0.0
                 tolerated = _ULPS * np.sqrt(steps) * precision * np.max(np.abs(first), initial=0.0)
             deviations[0, :, place] = np.max(apart, initial=0.0), np.sum(~(apart <= tolerated))  # NaN is off, too
-        (everyones,) = self._replicas.gather((self, len(variables)), [deviations])
+        (everyones,) = self._group.gather((self, len(variables)), [deviations])
         distances, num_off = everyones[:, 0], everyones[:, 1]
         wrong = num_off > [math.prod(variable.shape) * _FEW for variable in variables]
         if wrong.any():
@@ -98,8 +98,8 @@ class Guard:
 
     def _first(self, value: np.ndarray) -> np.ndarray:
         """Return what the first worker has where this one has that value."""
-        channel = self._replicas.channel([value.shape], np.uint8 if value.dtype == bool else value.dtype)
-        (first,) = self._replicas.broadcast(channel, [value])
+        channel = self._group.channel([value.shape], np.uint8 if value.dtype == bool else value.dtype)
+        (first,) = self._group.broadcast(channel, [value])
         return first
 
 

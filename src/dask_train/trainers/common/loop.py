@@ -1,4 +1,4 @@
-"""The training loop of a rank, whatever is trained: the batches of its epochs, between which it is kept in step."""
+"""The training loop of a rank over batches and epochs, for any kind of model; it keeps the ranks in step."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from dask_train.trainers.common.score_names import scores_of
 from dask_train.trainers.common.sync_point import LeftError, Position, SyncedLoop, mode_unknown
 from dask_train.trainers.common.task import LoopTask
 
-# How often scores are reported between the ends of epochs.
+# Seconds between reports of scores within an epoch.
 REPORT_INTERVAL_S = 0.5
 
 
 class TrainingLoop(SyncedLoop):
-    """The training loop of one rank: its batches from where training begins, and the sync point after each step.
+    """The training loop of one rank: its share of the batches, with a sync point after each step.
 
     All ranks make the same calls. At a sync point the first rank reports scores, decides whether a checkpoint is due
-    and whether the run is to stop, and tells the others in one sum; so all of them save, and end, after the same step.
+    and whether the run is to stop, and tells the others in one all-reduce; so all of them save, and end, after the
+    same step.
 
     Parameters
     ----------
     task
         How long to train, on which batches, and when to keep a checkpoint.
     session, agreement, check, mode_of
-        As of :class:`~dask_train.trainers.common.sync_point.SyncedLoop`.
+        As in :class:`~dask_train.trainers.common.sync_point.SyncedLoop`.
     steps_per_execution
-        How many steps a framework takes in one call, as in Keras. Default: 1.
+        Number of steps that a framework takes in one call, as in Keras. Default: 1.
 
     Attributes
     ----------
     position
-        Where training is.
+        Progress of training.
     start
-        Where it has begun: after the checkpoint, if there was one to resume from.
+        Position at which this run began: 0, or that of the checkpoint it resumed from.
     stopped
         Whether training is to end before its last epoch.
     history
-        By name, a list of one score an epoch; in the first rank.
+        Score name -> one score per epoch; in the first rank.
     """
 
     def __init__(
@@ -70,23 +71,23 @@ class TrainingLoop(SyncedLoop):
 
     @property
     def num_steps(self) -> int:
-        """Steps of an epoch."""
+        """Number of steps per epoch."""
         return self._epochs.num_steps
 
     @property
     def ends_epoch(self) -> bool:
-        """Whether the step that was taken last is the last one of its epoch."""
+        """Whether the last step was the last one of its epoch."""
         return self.position.batch == self._epochs.size(self.position.epoch)
 
     @property
     def report_due(self) -> bool:
-        """Whether it is time to report scores between two steps; in the first rank. Others need none."""
+        """Whether scores are to be reported after this step; always false in ranks but the first."""
         return self.leads and time.monotonic() - self._reported_s >= REPORT_INTERVAL_S
 
     def epochs(self) -> Iterator[int]:
-        """Give the number of each epoch that is left; ends early where the run is to stop.
+        """Yield the number of each epoch that is left; end early if the run is to stop.
 
-        Every epoch ends with a call of :meth:`epoch_done`.
+        The caller ends every epoch with :meth:`epoch_done`.
         """
         with closing(self.open_batches()):
             while self.position.epoch < self._task.epochs and not self.stopped:
@@ -95,26 +96,26 @@ class TrainingLoop(SyncedLoop):
                 self._is_told = False
 
     def open_batches(self) -> BatchStream:
-        """Return this rank's share of each batch from where training is, to be closed; see :meth:`deal_again`."""
+        """Open this rank's shares of the batches from :attr:`position` on; to be closed. See :meth:`deal_again`."""
         self._batch_stream = BatchStream(lambda: self._epochs.batches(self._session, self._task, self._place))
         return self._batch_stream
 
     def on_resize(self, before: Callable[[], Any], after: Callable[[], Any]) -> None:
-        """Have something done at a sync point at which the number of ranks changes.
+        """Register functions to call at a sync point at which the number of ranks changes.
 
         Parameters
         ----------
         before
-            Called in all ranks: what only those have that leave goes to the others.
+            Called in all ranks, to send state of ranks that leave to the others.
         after
-            Called in those that stay: what depends on the number of ranks is made anew, batches are dealt again.
+            Called in ranks that stay, to renew state that depends on the number of ranks, and to share batches anew.
         """
         self._before_resize, self._after_resize = before, after
 
     def batches(self) -> Iterator[Any]:
-        """Give this rank's share of each batch that is left of the epoch; ends early where the run is to stop.
+        """Yield this rank's share of each batch that is left of the epoch; end early if the run is to stop.
 
-        Every batch ends with a call of :meth:`step_done`.
+        The caller ends every batch with :meth:`step_done`.
         """
         if self._behind_step:
             self._behind_step = False
@@ -131,7 +132,7 @@ class TrainingLoop(SyncedLoop):
         Parameters
         ----------
         **scores
-            To report; those of the first rank, where :attr:`report_due`.
+            Scores to report if :attr:`report_due`; only those of the first rank count.
 
         Returns
         -------
@@ -142,29 +143,29 @@ class TrainingLoop(SyncedLoop):
         return False if self.ends_epoch else self.steps_done(**scores)
 
     def count_step(self) -> None:
-        """Count a step, where the framework takes several of them before the next sync point."""
+        """Count a step without a sync point, for frameworks that take several steps between two sync points."""
         self._is_joining = False
         self.position = Position(self.position.epoch, self.position.batch + 1, self.position.steps + 1)
         self._at_border()
 
     def steps_done(self, /, **scores: Any) -> bool:
-        """Pass the sync point after steps that were counted, except for the end of an epoch; see :meth:`step_done`."""
+        """Pass the sync point after counted steps, but not at the end of an epoch; see :meth:`step_done`."""
         if scores and self.report_due:
             self._reported_s = time.monotonic()
-            step = min(self.position.batch, self.num_steps)  # the last call may take more than there are to be
+            step = min(self.position.batch, self.num_steps)  # the last call may take more steps than the epoch has
             self._session.report(epoch=self.position.epoch, step=step, num_steps=self.num_steps, **scores_of(scores))
         return self._pass_sync_point(epoch_ends=False)
 
     def epoch_done(self, /, **scores: Any) -> bool:
-        """Pass the sync point after an epoch: history, report, the best score, a checkpoint.
+        """Pass the sync point after an epoch: add to the history, report, find the best score, save a checkpoint.
 
-        Where the run has stopped within the epoch the scores are those of some of its rows: the history has them, and
+        If the run has stopped within the epoch, the scores are of some of its rows: they are added to the history, and
         nothing else is done.
 
         Parameters
         ----------
         **scores
-            Of the epoch; those of the first rank.
+            Scores of the epoch; only those of the first rank count.
 
         Returns
         -------
@@ -181,7 +182,7 @@ class TrainingLoop(SyncedLoop):
 
     @property
     def _border(self) -> int:
-        return super()._border + max(0, len(self._sizes) - 1)  # each change of the number of ranks has one of its own
+        return super()._border + max(0, len(self._sizes) - 1)  # each change of the number of ranks has its own border
 
     def _alike(self) -> dict[str, Any]:
         return {**super()._alike(), "sizes": list(self._sizes)}
@@ -197,14 +198,14 @@ class TrainingLoop(SyncedLoop):
         return self._session._link.wanted_size not in (0, self._agreement.size)
 
     def _resize(self) -> None:
-        """Continue with as many ranks as the first one was sent.
+        """Continue with the number of ranks that the first rank was sent.
 
-        All come to a border of its own, which is mirrored before anyone leaves. There those that join begin.
+        All ranks come to a border of their own, which is mirrored before any rank leaves. Ranks that join begin there.
 
         Raises
         ------
         LeftError
-            This one leaves.
+            This rank leaves.
         """
         agreement, group, borders = self._agreement, self._agreement.replaceable, self._borders
         assert group is not None
@@ -225,7 +226,7 @@ class TrainingLoop(SyncedLoop):
         group.confirm()
 
     def deal_again(self) -> None:
-        """Deal the batches that are left among the ranks that there are now."""
+        """Share the batches that are left among the current ranks."""
         assert isinstance(self._batch_stream, BatchStream)
         self._batch_stream.deal_again()
 

@@ -1,4 +1,4 @@
-"""What the training loop of each rank is sent; a value that imports no framework."""
+"""Settings that each rank's training loop is sent; a value that imports no framework."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopTask:
-    """How long to train, on which batches, when to keep a checkpoint, and with which one to begin.
+    """Settings of a training loop: epochs, batches, checkpoints and stop rules.
 
     Attributes
     ----------
     epochs, initial_epoch, batch_size, steps_per_epoch, shuffle, seed
         As in :func:`dask_train.fit`.
     num_shares
-        Number of shares that each global batch is cut into, of which each rank has some; 0 for one per rank.
+        Number of shares that each global batch is cut into, several per rank. Default: 0, one per rank.
     checkpoint
-        When one is kept, and which is the best; None for no checkpoints.
+        Checkpoint policy. Default: None, no checkpoints.
     scored_elsewhere
-        Whether a scorer validates.
+        Whether a scorer validates. Default: false.
     stop_names
-        The scores that the rule to stop by looks at, which the client asks.
+        Names of the scores in the stop rule that the client evaluates.
     epoch_rules
-        Rules to stop by that the loop asks when an epoch has ended, or what there is in place of epochs.
+        Stop rules that the loop evaluates after each epoch, or after each unit that a model has in place of epochs.
     resume
-        Whether to begin with the last checkpoint, also of an earlier run.
+        Whether to begin with the last checkpoint, also of an earlier run. Default: false.
     configuration
-        What training is begun with, as plain values: which a checkpoint to resume from has to have, too.
+        Plain values that describe the training; a checkpoint to resume from has to have the same.
     run
-        Distinguishes this call of ``fit`` from others in their checkpoints.
+        Unique id of this call of ``fit``, by which checkpoints are told from those of other calls. Not the run's name.
     secret
-        By which roles of different hosts know each other; drawn anew.
+        Random key by which roles of this run on different hosts authenticate each other.
     collective_timeout_s
         Timeout of a collective call, in seconds.
     """
@@ -63,5 +63,5 @@ class LoopTask:
     collective_timeout_s: float = 180.0
 
     def credentials(self, session: Session) -> Credentials:
-        """Return what roles of this run on other hosts have to have."""
+        """Return the credentials for connections between roles of this run on different hosts."""
         return Credentials(key=self.secret, tls=session.tls)

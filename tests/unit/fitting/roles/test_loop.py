@@ -47,7 +47,7 @@ def fitted(model, **settings):
 
 def test_a_checkpoint_of_format_1_is_gone_on_with_also_by_another_number_of_workers(pool, tmp_path):
     shutil.copytree(STORED, tmp_path / "kept")
-    before = FitCheckpoint.opened(CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"))).load(tmp_path).folder)
+    before = FitCheckpoint.load(CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"))).load(tmp_path).folder)
     counted = np.array(before.metrics)
     result = fitted(made(), checkpoint=tmp_path / "kept", resume=True)
     assert int(result.model.optimizer.iterations) == 6, "two of three steps were left"
@@ -65,19 +65,19 @@ def test_a_checkpoint_of_format_1_is_gone_on_with_also_by_another_number_of_work
 
 def _last(folder):
     place = CheckpointPlace(url=str(folder / "kept"))
-    return FitCheckpoint.opened(CheckpointFolder(place).load(folder / "last").folder)
+    return FitCheckpoint.load(CheckpointFolder(place).load(folder / "last").folder)
 
 
 def test_a_checkpoint_of_another_kind_of_model_is_refused(pool, tmp_path, monkeypatch):
     fitted(made(), checkpoint=tmp_path / "kept")
-    opened = FitCheckpoint.opened
+    opened = FitCheckpoint.load
 
     def of_trees(folder):
         kept = opened(folder)
         object.__setattr__(kept, "configuration", {"trees": 3})
         return kept
 
-    monkeypatch.setattr(FitCheckpoint, "opened", of_trees)
+    monkeypatch.setattr(FitCheckpoint, "load", of_trees)
     with pytest.raises(CheckpointError, match="The checkpoint is of no Keras model"):
         fitted(made(), checkpoint=tmp_path / "kept", resume=True)
 

@@ -70,9 +70,9 @@ def test_of_others_nothing_is_known(loss):
 )
 def test_rows_are_looked_at_one_by_one(loss, outputs, y, takes):
     found = RowSums.of(loss, weighted=False)
-    assert found.takes(torch.zeros(ROWS, *outputs), torch.zeros(ROWS, *y)) == takes
-    assert not found.takes((torch.zeros(ROWS, *outputs),), torch.zeros(ROWS, *y))
-    assert not found.takes(torch.zeros(ROWS, *outputs), None)
+    assert found.is_by_row(torch.zeros(ROWS, *outputs), torch.zeros(ROWS, *y)) == takes
+    assert not found.is_by_row((torch.zeros(ROWS, *outputs),), torch.zeros(ROWS, *y))
+    assert not found.is_by_row(torch.zeros(ROWS, *outputs), None)
 
 
 def test_a_part_without_rows_adds_nothing():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dask_train.checkpoint.stored import store, stored
-from dask_train.fitting.torch_module.values import opened, plain, set_state, state_of
+from dask_train.fitting.torch_module.values import from_plain, plain, set_state, state_of
 
 
 def net(seed):
@@ -25,7 +25,7 @@ def test_a_module_its_optimizer_and_its_schedulers_go_through_a_checkpoint(tmp_p
     scheduler.step()
     state = {"module": state_of(module), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()}
     store(tmp_path, plain(state))
-    found = opened(stored(tmp_path))
+    found = from_plain(stored(tmp_path))
     set_state(other, found["module"])
     assert all(map(torch.equal, module.parameters(), other.parameters()))
     assert all(map(torch.equal, module.buffers(), other.buffers()))
@@ -43,7 +43,7 @@ def test_momentum_of_sparse_gradients_goes_through_a_checkpoint(tmp_path, is_coa
         table.weight.grad = table.weight.grad.coalesce()
     optimizer.step()
     store(tmp_path, plain(optimizer.state_dict()))
-    found = opened(stored(tmp_path))
+    found = from_plain(stored(tmp_path))
     momentum, kept = (one["state"][0]["momentum_buffer"] for one in (found, optimizer.state_dict()))
     assert momentum.is_coalesced() == kept.is_coalesced() == is_coalesced
     assert repr(momentum) == repr(kept), "several of a row stay several"
@@ -75,7 +75,7 @@ class Adapter(torch.nn.Module):
 def test_tensors_that_a_module_does_not_save_and_extra_states_are_taken_over(tmp_path):
     module, other = Adapter(0), Adapter(1)
     store(tmp_path, plain(state_of(module)))
-    set_state(other, opened(stored(tmp_path)))
+    set_state(other, from_plain(stored(tmp_path)))
     assert all(map(torch.equal, module.parameters(), other.parameters()))
     assert all(map(torch.equal, module.buffers(), other.buffers()))
     assert other.calls == 0
@@ -108,7 +108,7 @@ class Halving(torch.optim.lr_scheduler.LRScheduler):
 def test_a_scheduler_of_one_s_own_may_keep_a_function(tmp_path):
     scheduler = Halving(torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=1.0))
     store(tmp_path, plain(scheduler.state_dict()))
-    found = opened(stored(tmp_path))
+    found = from_plain(stored(tmp_path))
     assert found.pop("factor")(3) == 0.125
     assert found.items() <= scheduler.state_dict().items()
 
@@ -117,7 +117,7 @@ def test_a_scheduler_of_one_s_own_may_keep_a_function(tmp_path):
 def test_without_copies_tensors_stay_where_they_are(copies):
     tensors = [torch.zeros(3), {"bits": (torch.zeros(2, dtype=torch.bfloat16),)}]
     told = plain(tensors, copies=copies)
-    found = opened(told, copies=copies)
+    found = from_plain(told, copies=copies)
     found[0][:] = 1
     found[1]["bits"][0][:] = 1
     assert (tensors[0].sum().item(), tensors[1]["bits"][0].sum().item()) == ((0.0, 0.0) if copies else (3.0, 2.0))

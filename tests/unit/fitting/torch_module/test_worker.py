@@ -19,7 +19,7 @@ from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError, DivergedError
 from dask_train.fitting.torch_module.checkpoints import configuration_of
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, OuterOptimizer
-from dask_train.fitting.torch_module.values import opened
+from dask_train.fitting.torch_module.values import from_plain
 from dask_train.fitting.torch_module.worker import ModuleWorker
 from dask_train.frameworks.torch.modules import pickle_parts
 from dask_train.role.time_spent import TimeSpent
@@ -151,7 +151,7 @@ def trained(tmp_path, on_each_rank):
 
 
 def check_same(outcome, wanted):
-    one, other = (opened(each.header["training"]) for each in (outcome, wanted))
+    one, other = (from_plain(each.header["training"]) for each in (outcome, wanted))
     for name, tensor in other["module"]["state"].items():
         assert torch.equal(one["module"]["state"][name], tensor), name
     assert repr(one) == repr(other)
@@ -193,7 +193,7 @@ def test_other_arguments_are_no_way_to_go_on(trained):
 
 def test_the_scheduler_looks_at_the_validation_and_the_best_model_is_the_last_to_be_told(trained):
     plain, _ = trained("plain")
-    rates = opened(plain.header["training"])["optimizer"]["param_groups"][0]["lr"]
+    rates = from_plain(plain.header["training"])["optimizer"]["param_groups"][0]["lr"]
     assert rates == pytest.approx(0.05 * 0.1**3), "a threshold that nothing meets"
     best, _ = trained("best", best="val_loss")
     assert best.best_epoch == int(np.argmin(best.history["val_loss"]))
@@ -202,7 +202,7 @@ def test_the_scheduler_looks_at_the_validation_and_the_best_model_is_the_last_to
 def test_two_workers_train_what_one_does_but_for_their_moving_averages(trained):
     """Without BatchNorm they would be equal; that it is there shows that its averages are those of all."""
     one, two = (trained(f"by {size}", size=size, epochs=1)[0] for size in (1, 2))
-    means = [opened(each.header["training"])["module"]["state"]["1.running_mean"] for each in (one, two)]
+    means = [from_plain(each.header["training"])["module"]["state"]["1.running_mean"] for each in (one, two)]
     torch.testing.assert_close(*means, rtol=0.1, atol=0.05)
     assert not torch.equal(*means)
     assert copy.deepcopy(two.epoch) == one.epoch
@@ -263,7 +263,7 @@ def test_what_a_module_changes_by_itself_is_as_in_one_process(trained, monkeypat
     trained("cut", net=net(), size=size, stops_after=7)
     resumed, _ = trained("cut", net=net(), size=size, resume=True, run="other")
     check_same(resumed, several[0])
-    wanted, found = (opened(each.header["training"])["module"]["state"] for each, _ in (one, several))
+    wanted, found = (from_plain(each.header["training"])["module"]["state"] for each, _ in (one, several))
     assert wanted["3.count"] == 12
     for name, tensor in wanted.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-12, msg=name)

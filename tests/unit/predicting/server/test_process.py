@@ -91,7 +91,7 @@ def world(ends, files, monkeypatch):
     def leave(code):
         raise Left(code)
 
-    monkeypatch.setattr(process, "opened", opened)
+    monkeypatch.setattr(process, "load_runner", opened)
     monkeypatch.setattr(process.os, "_exit", leave)
     ours, theirs = ends
     made.server, made.messages = process._Server(theirs), messages_from(ours)
@@ -144,8 +144,8 @@ def test_a_model_without_values_has_its_arrays_too(world):
 
 
 def test_it_is_opened_under_the_settings_that_it_was_sent_with(world, monkeypatch):
-    opened, seen = process.opened, []
-    monkeypatch.setattr(process, "opened", lambda *given: seen.append(np.geterr()["over"]) or opened(*given))
+    opened, seen = process.load_runner, []
+    monkeypatch.setattr(process, "load_runner", lambda *given: seen.append(np.geterr()["over"]) or opened(*given))
     with np.errstate():
         world.open(settings=Settings(changed={"numpy": {"over": "raise"}}))
     assert seen == ["raise"]

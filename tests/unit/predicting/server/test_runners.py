@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dask_train.predicting.server.runners import imports_of, opened, runner_of
+from dask_train.predicting.server.runners import imports_of, load_runner, runner_of
 from dask_train.predicting.server.values import ModelParts
 
 
@@ -51,13 +51,13 @@ def rooms(monkeypatch):
     ("kind", "opener"), [("keras", ("keras parts", b"header", ["arrays"])), ("file", ("file", b"header"))]
 )
 def test_models_of_keras_are_opened_when_their_backend_has_its_threads(rooms, kind, opener):
-    assert opened(kind, b"header", ["arrays"], 3) == "keras runner"
+    assert load_runner(kind, b"header", ["arrays"], 3) == "keras runner"
     assert rooms == [("spared",), ("threads of jax", 3), opener, ("keras runner", opener[0])]
 
 
 @pytest.mark.parametrize("kind", ["torch", "torch-script", "torch-exported"])
 def test_modules_of_torch_are_opened_by_their_kind(rooms, kind):
-    assert opened(kind, b"header", ["arrays"], 3) == "torch runner"
+    assert load_runner(kind, b"header", ["arrays"], 3) == "torch runner"
     assert rooms == [("torch parts", kind, b"header", ["arrays"]), ("torch runner", "torch parts", 3)]
 
 

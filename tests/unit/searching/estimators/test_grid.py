@@ -102,7 +102,7 @@ def searched(estimator, params, cv, *, scorers=None, refit="score", by_hand=Fals
 def through(work, *columns):
     tables = {"data": RowTable(Rows(*columns), Columns.of_batch(len(columns)))}
     while (handed := work.next()) is not None:
-        work.done(handed, handed.order.work(handed.order, None, tables))
+        work.done(handed, handed.request.work(handed.request, None, tables))
 
 
 def check_same(work, wanted):
@@ -265,7 +265,7 @@ def test_a_unit_whose_process_is_lost_is_begun_once_more():
     assert work.num_left == 3
     while work.num_left > 1:
         handed = work.next()
-        work.done(handed, handed.order.work(handed.order, None, tables))
+        work.done(handed, handed.request.work(handed.request, None, tables))
     work.lost(work.next(), "RoleLostError: gone again")
     scores = [work.table[f"split{fold}_test_score"][0] for fold in range(3)]
     assert np.isnan(scores).tolist() == [True, False, False]
@@ -353,7 +353,7 @@ def test_a_grid_that_is_cut_short_keeps_what_it_has_found():
     tables = {"data": RowTable(Rows(X, X[:, 0]), Columns.of_batch(2))}
     for _ in range(3):
         handed = work.next()
-        work.done(handed, handed.order.work(handed.order, None, tables))
+        work.done(handed, handed.request.work(handed.request, None, tables))
     work.cut_short("It was interrupted.")
     found = GridResult(work)
     scores = found.cv_results_["mean_test_score"]

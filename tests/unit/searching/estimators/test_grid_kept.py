@@ -92,7 +92,7 @@ def done(work, most=100):
     """How many units were gone through; at most so many."""
     count = 0
     while count < most and (handed := work.next()) is not None:
-        work.done(handed, handed.order.work(handed.order, None, TABLES))
+        work.done(handed, handed.request.work(handed.request, None, TABLES))
         count += 1
     return count
 
@@ -176,9 +176,9 @@ def test_trials_of_estimators_go_on_from_their_beginnings_with_the_best_one(tmp_
             tasks = EstimatorTasks(build=build, scoring=None, folds=folds, has_weights=False, weighs_scores=False)
             found = OptunaStudy(study, tasks.task, metric="score", most=5, timeout_s=None, kept=kept)
             while sum(calls.values()) < most and (handed := found.next()) is not None:
-                assert handed.order.place is None, "it has no checkpoints of its own"
+                assert handed.request.place is None, "it has no checkpoints of its own"
                 calls[handed.trial.number] += 1
-                found.done(handed, handed.order.work(handed.order, Session(), TABLES))
+                found.done(handed, handed.request.work(handed.request, Session(), TABLES))
             found.next() if most < 100 else None
             return SearchResult(found)
 

@@ -1,4 +1,4 @@
-"""What a role process does that fits estimators: one order after the other, until the run ends."""
+"""What a role process does that fits estimators: one request after the other, until the run ends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from dask_train.errors import ClosedError
 from dask_train.searching.estimators import loop as loop_module
 from dask_train.searching.estimators.loop import EstimatorLoop
-from dask_train.searching.worker import TrialFailed, TrialOrder
+from dask_train.searching.worker import TrialFailed, TrialRequest
 
 
-def order(number: int, task: Any) -> TrialOrder:
-    return TrialOrder(number=number, work=task, metric="score", mode="max", to_beat=None)
+def request(number: int, task: Any) -> TrialRequest:
+    return TrialRequest(number=number, work=task, metric="score", mode="max", to_beat=None)
 
 
 @pytest.fixture
@@ -44,11 +44,11 @@ def served():
 def test_orders_are_done_one_after_the_other_on_the_same_rows(served):
     seen = []
 
-    def work(given: TrialOrder, session: Any, tables: Any) -> Any:
+    def work(given: TrialRequest, session: Any, tables: Any) -> Any:
         seen.append((given.number, tables["data"].rows, tables["validation"].rows, tables["validation"].columns))
         return f"done {given.number}"
 
-    it = served(order(3, work), "the end of a trial that has ended", order(4, work), validation=("v", "its shape"))
+    it = served(request(3, work), "the end of a trial that has ended", request(4, work), validation=("v", "its shape"))
     assert it.sent == ["done 3", "done 4"]
     assert seen == [(number, "rows", "rows of v", "its shape") for number in (3, 4)]
 
@@ -57,7 +57,7 @@ def test_what_fails_is_told_and_the_next_is_done(served):
     def fails(*_: Any) -> Any:
         raise ValueError("x" * 5000)
 
-    it = served(order(1, fails), order(2, lambda *_: "done"))
+    it = served(request(1, fails), request(2, lambda *_: "done"))
     failed, done = it.sent
     assert isinstance(failed, TrialFailed)
     assert (failed.number, done) == (1, "done")
@@ -71,12 +71,12 @@ def test_that_it_is_at_work_is_told_all_the_while_and_no_longer(served, monkeypa
     monkeypatch.setattr(loop_module, "ALIVE_S", 0.001)
     enough = threading.Event()
 
-    def work(_: TrialOrder, session: Any, __: Any) -> str:
+    def work(_: TrialRequest, session: Any, __: Any) -> str:
         while len(session.moves) < 5:
             assert not enough.wait(0.001)
         return "done"
 
-    it = served(order(7, work))
+    it = served(request(7, work))
     known = len(it.moves)
     assert set(it.moves) == {"working on trial 7"}
     assert not [thread for thread in threading.enumerate() if thread.name == "dask-train-alive"]
@@ -88,5 +88,5 @@ def test_what_ends_the_process_is_no_failure_of_a_trial(served):
         raise SystemExit
 
     with pytest.raises(SystemExit):
-        served(order(1, ends))
+        served(request(1, ends))
     assert not [thread for thread in threading.enumerate() if thread.name == "dask-train-alive"]

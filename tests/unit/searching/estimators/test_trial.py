@@ -80,9 +80,9 @@ def in_place() -> Pipeline:
 
 
 def done(task: EstimatorTask, session: Session | None = None, to_beat: float | None = None, mode: str = "max") -> Any:
-    order: Any = SimpleNamespace(number=3, metric="score", mode=mode, to_beat=to_beat)
+    request: Any = SimpleNamespace(number=3, metric="score", mode=mode, to_beat=to_beat)
     tables: Any = {"data": Table(), "validation": Table()}
-    return task(order, session or Session(), tables)
+    return task(request, session or Session(), tables)
 
 
 def task(estimator: Any, scoring: Any, *, splits: Any = SPLITS, rounds: int = 1) -> EstimatorTask:

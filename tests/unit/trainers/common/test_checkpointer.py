@@ -343,7 +343,7 @@ def test_all_comes_back(make, tmp_path):
     keeper, _ = make()
     before = kept(keeper, **more)
     before.write(tmp_path)
-    found = FitCheckpoint.opened(tmp_path)
+    found = FitCheckpoint.load(tmp_path)
     assert found.shared == {"keys": [["a", "0"]]}, "what makes a model is known where training goes on"
     assert (found.order, found.read, found.callbacks) == (before.order, before.read, before.callbacks)
     assert (found.configuration, found.rates) == (before.configuration, before.rates)
@@ -379,7 +379,7 @@ def test_one_of_a_later_version(make, tmp_path, monkeypatch):
     kept(keeper).write(tmp_path)
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match=r"format 5 of dt.fit, and this dask-train reads up to 4"):
-        FitCheckpoint.opened(tmp_path)
+        FitCheckpoint.load(tmp_path)
 
 
 def test_one_that_can_not_be_written_ends_training(make, tmp_path):
@@ -415,7 +415,7 @@ def test_callbacks_take_what_those_of_their_class_held():
 def test_one_that_was_stored_long_ago_is_read(tmp_path):
     """Of format 1, as it was first written, in mid-epoch; code that moves and fields that come must not lose it."""
     place = CheckpointPlace(url=str(Path(__file__).parent / "stored_checkpoints"))
-    kept = FitCheckpoint.opened(CheckpointFolder(place).load(tmp_path).folder)
+    kept = FitCheckpoint.load(CheckpointFolder(place).load(tmp_path).folder)
     assert (kept.epoch, kept.batch, kept.steps, kept.epochs) == (1, 1, 4, [0])
     assert kept.order["rows"] == 12
     assert kept.rates == [pytest.approx(0.01)]

@@ -42,7 +42,7 @@ def checkpoint(**more):
 def test_it_comes_back_as_it_was_without_what_makes_a_model(tmp_path):
     written = checkpoint()
     written.write(tmp_path)
-    read = FitCheckpoint.opened(tmp_path)
+    read = FitCheckpoint.load(tmp_path)
     assert read.shared == {"layers": 2}, "classes are known where training goes on"
     for name in ("run", "order", "configuration", "rates", "epoch", "batch", "steps", "epochs", "callbacks", "read"):
         assert getattr(read, name) == getattr(written, name), name
@@ -61,7 +61,7 @@ def test_what_can_not_be_stored_is_refused(tmp_path):
 def test_files_of_others_are_no_checkpoint(tmp_path):
     (tmp_path / "weights.bin").write_bytes(b"x")
     with pytest.raises(CheckpointError, match=r"which has the files weights\.bin, is none of dt\.fit"):
-        FitCheckpoint.opened(tmp_path)
+        FitCheckpoint.load(tmp_path)
 
 
 def test_a_later_format_is_refused(tmp_path):
@@ -71,4 +71,4 @@ def test_a_later_format_is_refused(tmp_path):
     told = stored(tmp_path / "now")
     store(tmp_path / "later", {**told, "format": FORMAT + 1})
     with pytest.raises(CheckpointError, match=f"has format {FORMAT + 1} of dt.fit, and this dask-train reads up to"):
-        FitCheckpoint.opened(tmp_path / "later")
+        FitCheckpoint.load(tmp_path / "later")

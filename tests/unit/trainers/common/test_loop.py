@@ -210,8 +210,8 @@ def test_a_checkpoint_of_another_kind_of_model_is_refused(trained):
 
 def test_a_checkpoint_that_has_the_states_of_ranks_as_lists_is_of_an_earlier_version(trained, monkeypatch):
     trained("kept", epochs=1)
-    opened = FitCheckpoint.opened
-    monkeypatch.setattr(FitCheckpoint, "opened", lambda folder: _with(opened(folder), own=[[np.zeros(2)]]))
+    opened = FitCheckpoint.load
+    monkeypatch.setattr(FitCheckpoint, "load", lambda folder: _with(opened(folder), own=[[np.zeros(2)]]))
     with pytest.raises(CheckpointError, match="An earlier version of dask-train has written the checkpoint"):
         trained("kept", resume=True, run="other")
 

@@ -12,9 +12,9 @@ from torch.optim import SGD, lr_scheduler
 
 from dask_train.collectives.hosts import Hosts
 from dask_train.data.columns import Columns
-from dask_train.fitting.spec import InPlace
-from dask_train.fitting.torch_module.opened import Opened, _device
+from dask_train.fitting.spec import InProcess
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
+from dask_train.fitting.torch_module.training_objects import TrainingObjects, _device
 from dask_train.frameworks.torch.modules import pickle_parts
 
 DESCENT = partial(SGD, lr=1.0)
@@ -28,16 +28,16 @@ def training(optimizer=DESCENT, scheduler=None, **more):
     )
 
 
-def opened(given, *, in_place=False, by_step=False):
-    header, arrays = ({}, []) if in_place else pickle_parts(given)
+def opened(given, *, in_process=False, by_step=False):
+    header, arrays = ({}, []) if in_process else pickle_parts(given)
     task = ModuleTask(
         header={"training": header},
         arrays=arrays,
         columns=Columns.of_batch(2),
-        in_place=InPlace(model=given) if in_place else None,
+        in_process=InProcess(model=given) if in_process else None,
         by_step=by_step,
     )
-    return Opened(task, SimpleNamespace(rank=0))
+    return TrainingObjects(task, SimpleNamespace(rank=0))
 
 
 def lr_of(one):
@@ -58,7 +58,7 @@ def test_what_was_sent_is_a_worker_s_own_and_the_optimizer_trains_it():
 
 def test_what_is_trained_in_place_is_the_user_s_very_own():
     given = training()
-    found = opened(given, in_place=True)
+    found = opened(given, in_process=True)
     assert (found.module is given.module, found.loss is given.loss) == (True, True)
 
 

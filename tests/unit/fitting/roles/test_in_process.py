@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles import in_place
-from dask_train.fitting.roles.in_place import left_as_keras_would, not_autologged
+from dask_train.fitting.roles import in_process
+from dask_train.fitting.roles.in_process import left_as_keras_would, not_autologged
 
 AUTOLOGGING = "mlflow.utils.autologging_utils"
 
@@ -30,8 +30,8 @@ class Random:
 def worker(monkeypatch) -> Any:
     """One that has set its own functions on a model; ``generator`` is torch's."""
     it = SimpleNamespace(generator=Random(), finished=0, fails=None)
-    monkeypatch.setattr(in_place, "torch_random", lambda: [it.generator])
-    monkeypatch.setattr(in_place, "value_of", lambda one: one.value)
+    monkeypatch.setattr(in_process, "torch_random", lambda: [it.generator])
+    monkeypatch.setattr(in_process, "value_of", lambda one: one.value)
     it.model = SimpleNamespace(train_function="ours", test_function="ours", predict_function="its own", weights=[1])
 
     def finish() -> None:

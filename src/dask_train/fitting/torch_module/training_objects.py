@@ -14,19 +14,19 @@ from dask_train.frameworks.torch.modules import device_of, unpickle_parts
 from dask_train.role.session import Session
 
 
-class Opened:
-    """What a task holds, put together, on this worker's device; what is trained in place stays where the user has it.
+class TrainingObjects:
+    """The unpickled objects of a task, on this worker's device; in the client's process they stay where they are.
 
     Attributes
     ----------
     module, loss, optimizer, scheduler
-        Of this worker; None if there is none.
+        Objects of this worker; None if there is none.
     metrics, metrics_of_validation
-        Each counts by itself.
+        Metrics of training and of validation, each with its own state.
     """
 
     def __init__(self, task: ModuleTask, session: Session) -> None:
-        here = task.in_place
+        here = task.in_process
         training: ModuleTraining = unpickle_parts(task.header["training"], task.arrays) if here is None else here.model
         self.module, self.loss = training.module, training.loss
         device = _device(session) if here is None else device_of(self.module)
@@ -53,9 +53,9 @@ class Opened:
             self.scheduler.step()
 
     def schedule(self, epoch: int, logs: dict[str, Any]) -> None:
-        """Step the scheduler after an epoch, if that is its interval; one that looks at a score gets the loss.
+        """Step the scheduler after an epoch, if that is its interval; ``ReduceLROnPlateau`` gets the loss.
 
-        One that has seen the epoch already, as in a worker that was replaced within it, does not see it again.
+        A scheduler that has seen the epoch already, as in a worker that was replaced within it, is not stepped again.
         """
         if self.scheduler is None or self._by_step or epoch < self._num_scheduled:
             return
@@ -66,7 +66,7 @@ class Opened:
             self.scheduler.step()
 
     def state(self) -> dict[str, Any]:
-        """Return all that training has changed; :meth:`restore` takes it."""
+        """Return the state of module, optimizer and scheduler, for :meth:`restore`."""
         return {
             "module": state_of(self.module),
             "optimizer": self.optimizer.state_dict(),
@@ -75,7 +75,7 @@ class Opened:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Set all of that."""
+        """Restore a value of :meth:`state`."""
         set_state(self.module, state["module"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._num_scheduled = state.get("num_scheduled", 0)  # checkpoints of earlier versions are of ends of epochs
@@ -84,7 +84,7 @@ class Opened:
 
 
 def _device(session: Session) -> torch.device:
-    """Return this worker's GPU, where there is one; workers of a host that see the same ones take turns."""
+    """Return this worker's GPU, or the CPU if there is none; workers of a host are spread over its GPUs."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     if session.meeting is None:
