@@ -15,7 +15,6 @@ from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.fitting import FitFramework
 from dask_train.linear_model.group_ranks import GroupRanks
-from dask_train.linear_model.packed import unpacked
 from dask_train.linear_model.ranks import Ranks, SessionRanks
 from dask_train.linear_model.run_steps import LedAgreement, RunSteps
 from dask_train.linear_model.validating import ScoredRows, picked
@@ -63,8 +62,6 @@ class LinearRole(LoopRole, Refusing):
         Called with the ranks that solve it.
     task
         Of the loop.
-    is_packed
-        Whether partitions are what :func:`~dask_train.linear_model.packed.packed` makes.
     is_held
         Whether the user has the run, and may stop it.
     places
@@ -77,7 +74,6 @@ class LinearRole(LoopRole, Refusing):
 
     problem: Callable[[Ranks], Any]
     task: LoopTask
-    is_packed: bool = False
     is_held: bool = True
     places: tuple[int, ...] | None = None
     validation: ScoredRows | None = None
@@ -141,8 +137,7 @@ class LinearRole(LoopRole, Refusing):
             yield group
 
     def _ranks(self, session: Session, group: ProcessGroup | None) -> SessionRanks:
-        partitions = session.partitions()
-        parts = list(unpacked(partitions) if self.is_packed else partitions)
+        parts = list(session.partitions())
         if self.places is not None:
             parts = [picked(part, self.places) for part in parts]
         return SessionRanks(session, parts) if group is None else GroupRanks(session, parts, group)

@@ -187,7 +187,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     data = input_data("data", x, y, settings.sample_weight, **columns, like=like, trains=False)
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, metrics, data, "The data", trains=False)
-    check_some_rows("The data", source := data.source("data"))
+    check_some_rows("The data", source := data.source("data", decodes=True))
     client = client_or_local(settings.client, settings.workers or 0)
     workers = settings.workers or default_fit_workers(client, None)
     header, arrays = checks.sent(ModuleTraining(module=module, loss=loss, metrics=metrics))
