@@ -12,6 +12,7 @@ import numpy as np
 
 from dask_train.collectives import ProcessGroup
 from dask_train.collectives.replaceable import ReplaceableGroup
+from dask_train.data.indicators import Indicators
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.fitting import FitFramework
 from dask_train.linear_model.group_ranks import GroupRanks
@@ -66,6 +67,8 @@ class LinearRole(LoopRole, Refusing):
         Whether the user has the run, and may stop it.
     places
         The numbers of the columns that are features, targets and perhaps weights. Default: all, in this order.
+    indicators
+        Makes features of rows with codes of categories, if places are told. Default: there are none.
     validation
         What is scored in the end, as the only epoch of a trial of a search. Default: nothing.
     in_place
@@ -76,6 +79,7 @@ class LinearRole(LoopRole, Refusing):
     task: LoopTask
     is_held: bool = True
     places: tuple[int, ...] | None = None
+    indicators: Indicators | None = None
     validation: ScoredRows | None = None
     in_place: bool = False
 
@@ -139,7 +143,7 @@ class LinearRole(LoopRole, Refusing):
     def _ranks(self, session: Session, group: ProcessGroup | None) -> SessionRanks:
         parts = list(session.partitions())
         if self.places is not None:
-            parts = [picked(part, self.places) for part in parts]
+            parts = [picked(part, self.places, self.indicators) for part in parts]
         return SessionRanks(session, parts) if group is None else GroupRanks(session, parts, group)
 
     def _agreement(self, session: Session, group: ProcessGroup | None) -> Agreement:
