@@ -13,7 +13,6 @@ import numpy as np
 from dask_train.driver.result import Result
 from dask_train.fitting.checks import check_best_of_fit, check_share
 from dask_train.fitting.data import rows_of, run_inputs
-from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.settings import EpochSettings
 from dask_train.fitting.stop_checks import check_best_name
@@ -88,7 +87,8 @@ class FitWork:
     functions
         What the workers do, or what each role does, by role.
     finish
-        Makes the result of the run's; the user's model takes over what was trained.
+        Makes what the verb returns of the run's result: of a fit a :class:`~dask_train.FitResult`, and the user's model
+        takes over what was trained.
     params
         Parameters for loggers.
     display
@@ -96,7 +96,7 @@ class FitWork:
     """
 
     functions: Callable[[Session], Any] | Mapping[str, Callable[[Session], Any]]
-    finish: Callable[[Result], FitResult]
+    finish: Callable[[Result], Any]
     params: Mapping[str, Any] = field(default_factory=dict)
     display: Callable[..., Any] = RunDisplay
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from dask_train.arguments import takes
 from dask_train.checkpoint.best import AUTO, mode_by_name
-from dask_train.cluster.arrivals import default_fit_workers
-from dask_train.cluster.clients import client_or_local
 from dask_train.collections.schema.conformer import Conformer
+from dask_train.fitting.data import run_inputs
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import of_run, of_trial
+from dask_train.fitting.start import started
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.prepared import PreparedModule
@@ -25,12 +25,10 @@ from dask_train.fitting.torch_module.values import opened, set_state
 from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.torch.fitting import TorchFitFramework
 from dask_train.frameworks.torch.modules import unpickle_parts
-from dask_train.inputs.data import check_some_rows
 from dask_train.inputs.making import input_data
 from dask_train.report.progress import progress_of
 from dask_train.report.rows_progress import RowsDisplay
-from dask_train.training.launch import launch
-from dask_train.training.settings import RunInputs, RunSettings
+from dask_train.training.settings import RunSettings
 
 # Settings of how the workers of a fit share their work, which trials have none of.
 _OF_FITS = frozenset({"virtual_workers", "wire", "sync_every", "outer_learning_rate", "outer_momentum"})
@@ -154,6 +152,31 @@ def _module_of(task: ModuleTask, trained: dict[str, Any]) -> Any:
 MODULES = Modules()
 
 
+class _Evaluations(Modules):
+    """Modules that are evaluated, not trained."""
+
+    grows = False
+
+    def check_together(self, model: Any, settings: ModuleEvaluation, workers: int) -> None:  # type: ignore[override]
+        """Check nothing: a worker may have no rows of a batch, since layers in evaluation mode share nothing."""
+
+    def work(self, call: FitCall, rows: FitRows, prepared: ModuleTraining) -> FitWork:  # type: ignore[override]
+        """Return what the workers do."""
+        (source,) = rows.inputs.data.values()
+        header, arrays = checks.sent(prepared)
+        task = ModuleTask(
+            header={"training": header},
+            arrays=arrays,
+            columns=rows.data.columns,
+            validation_columns=rows.data.columns,
+            validation_batch_size=call.settings.batch_size,
+            random=checks.random_state(),
+            **of_run(call.run),
+        )
+        display = partial(RowsDisplay, rows=source.num_rows, batch_size=call.settings.batch_size)
+        return FitWork(functions=EvaluationRole(task), display=display, finish=evaluated)
+
+
 @takes(ModuleEvaluation)
 def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str, float]:
     """Evaluate a torch module on all rows of a Dask collection, as one process does in the same batches.
@@ -187,27 +210,10 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     data = input_data("data", x, y, settings.sample_weight, **columns, like=like, trains=False)
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, metrics, data, "The data", trains=False)
-    check_some_rows("The data", source := data.source("data", decodes=True))
-    client = client_or_local(settings.client, settings.workers or 0)
-    workers = settings.workers or default_fit_workers(client, None)
-    header, arrays = checks.sent(ModuleTraining(module=module, loss=loss, metrics=metrics))
-    run = RunSettings(client=client, gpus=None, name="evaluate", progress=progress_of(settings.verbose))
-    task = ModuleTask(
-        header={"training": header},
-        arrays=arrays,
-        columns=data.columns,
-        validation_columns=data.columns,
-        validation_batch_size=settings.batch_size,
-        random=checks.random_state(),
-        **of_run(run),
-    )
-    results: dict[str, float] = launch(
-        EvaluationRole(task),
-        {"worker": workers},
-        RunInputs(data={"worker": source}),
-        run,
-        framework=TorchFitFramework(),
-        display=partial(RowsDisplay, rows=source.num_rows, batch_size=settings.batch_size),
-        finish=evaluated,
+    rows = FitRows(data=data, inputs=run_inputs(data, None))
+    run = RunSettings(client=settings.client, gpus=None, name="evaluate", progress=progress_of(settings.verbose))
+    call = FitCall(model=model, x=x, y=y, settings=settings, run=run, workers=settings.workers)
+    results: dict[str, float] = started(
+        _Evaluations(), call, rows, ModuleTraining(module=module, loss=loss, metrics=metrics)
     )
     return results
