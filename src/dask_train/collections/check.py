@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
@@ -89,6 +88,8 @@ def _check_type(what: str, value: Any) -> None:
             "which each delayed result is a partition with all columns; or make an array of it, with "
             "dask.array.from_delayed."
         )
+    import dask.array as da  # takes a second, and many runs have none
+
     if not (isinstance(value, da.Array | np.ndarray) or is_dask_frame(value) or _is_pandas(value)):
         is_plain = is_dask_collection(value) or isinstance(value, str) or hasattr(value, "dtype")
         is_dataset = not is_plain and (hasattr(value, "__getitem__") or hasattr(value, "__iter__"))
