@@ -39,12 +39,10 @@ os.environ["DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL"] = "2s"
 dask.config.refresh()
 
 # Dask workers of clusters in this process are forks of one that has imported what they need: a new process takes a
-# second or two of a core for that. Programs that tests start have Dask's default, as users do.
+# second of a core for that. Programs that tests start have Dask's default, as users do.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
-get_mp_context()  # Dask has its own list of what is imported there, the first time
-multiprocessing.set_forkserver_preload(
-    ["distributed", "dask.array", "dask.dataframe", "dask_train.worker.agent", "sklearn.linear_model"]
-)
+get_mp_context()  # Dask has its own list of what is imported there, the first time; with pandas it takes more memory
+multiprocessing.set_forkserver_preload(["distributed", "dask.array", "dask_train.worker.agent"])
 
 HERE = Path(__file__).parent
 kept_templates = KeptTemplates()
