@@ -6,7 +6,6 @@ import functools
 import gc
 import itertools
 import json
-import multiprocessing
 import os
 import re
 import selectors
@@ -19,17 +18,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import dask
+import forks
 import psutil
 import pytest
 from distributed import Client, LocalCluster
 from distributed import core as distributed_core
-from distributed.utils import get_mp_context
 from kept_templates import KeptTemplates
 
 # Each of Dask's processes looks at itself up to 100 times a second, at a twelfth of a core; those of tests, and of the
@@ -39,14 +37,7 @@ os.environ["DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL"] = "500ms"
 os.environ["DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL"] = "2s"
 dask.config.refresh()
 
-# Dask workers of clusters in this process are forks of one that has imported what they need: a new process takes a
-# second of a core for that. Programs that tests start have Dask's default, as users do.
-dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
-PRE_SPAWN = dask.config.get("distributed.nanny.pre-spawn-environ")
-get_mp_context()  # Dask has its own list of what is imported there, the first time; with pandas it takes more memory
-multiprocessing.set_forkserver_preload(["distributed", "dask.array", "dask_train.worker.agent"])
-# Its variables, which all of its forks have: those of this process as it begins, and what Dask sets for a new process.
-FORKED_WITH = {**{name: str(value) for name, value in PRE_SPAWN.items()}, **os.environ}
+forks.let_dask_fork()
 
 HERE = Path(__file__).parent
 kept_templates = KeptTemplates()
@@ -357,8 +348,7 @@ def local_clusters() -> Iterator[Callable[..., LocalCluster]]:
 
     No two at a time: the connections of one come and go while the other is checked.
     """
-    with mock.patch.dict(os.environ, FORKED_WITH, clear=True):
-        forkserver.ensure_running()  # it stays until the end
+    forks.ensure_running()
     with _one_at_a_time, no_leaks(), ExitStack() as stack:
         # Else Dask closes a nanny whose worker is gone in the moment 15 s after it was gone before.
         stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}))
