@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import numpy as np
 from dask import delayed
 
@@ -28,6 +27,9 @@ from dask_train.collections.persisted import array_persisted_nbytes
 from dask_train.collections.pickled import carried
 from dask_train.collections.source import Source
 from dask_train.data.columns import TEXT, Column
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,8 @@ def _column(array: da.Array) -> Column:
 
 
 def _dask_array(what: str, value: Any, *, sparse: bool) -> da.Array:
+    import dask.array as da  # takes a second, and many runs have none
+
     if value.ndim == 0:
         raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
     if value.dtype.hasobject and value.dtype != object and value.dtype.kind != "T":

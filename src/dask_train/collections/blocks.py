@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import dask
-import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.core import flatten
@@ -20,6 +19,9 @@ from dask_train.collections.tensors import as_numpy
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import Column
 from dask_train.data.sparse_rows import is_sparse
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 # NumPy arrays are cut into blocks of about this size.
 PIECE_BYTES = parse_bytes("32 MiB")
@@ -105,6 +107,8 @@ def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:
 
 
 def _dask_array(what: str, value: Any) -> da.Array:
+    import dask.array as da  # takes a second, and many runs have none
+
     value = as_numpy(what, value)
     if not hasattr(value, "dtype") or not hasattr(value, "shape") or hasattr(value, "iloc"):
         change = " Of a bag of dicts make one: bag.to_dataframe()." if is_bag(value) else ""
@@ -138,6 +142,8 @@ def array_of_views(value: Any, rows: int | None = None) -> da.Array:
 
 def array_of_pieces(pieces: Sequence[Any]) -> da.Array:
     """Return arrays, or sparse matrices, of this process as the chunks of one Dask array."""
+    import dask.array as da
+
     first = pieces[0]
     name, rest = f"{_VIEWS}{uuid4().hex}", (0,) * (first.ndim - 1)
     chunks = (tuple(piece.shape[0] for piece in pieces), *((size,) for size in first.shape[1:]))
@@ -147,6 +153,8 @@ def array_of_pieces(pieces: Sequence[Any]) -> da.Array:
 
 def with_own_rows(array: da.Array) -> da.Array:
     """Return a copy of what :func:`array_of_pieces` has made, and any other array as it is."""
+    import dask.array as da
+
     if not array.name.startswith(_VIEWS):
         return array
     graph = {key: piece.copy() for key, piece in dict(array.__dask_graph__()).items()}
@@ -226,6 +234,8 @@ def arrays_by_block(
     list
         A Dask array ``(num_rows, *row_shape)`` for each output, with the chunks of rows of the first array.
     """
+    import dask.array as da
+
     axes = iter(range(1, 1000))
     arguments = [part for array in arrays for part in (array, (_ROWS, *(next(axes) for _ in array.shape[1:])))]
     settings: dict[str, Any] = {"align_arrays": False, "concatenate": None}
@@ -243,6 +253,8 @@ def arrays_by_block(
 def _blockwise(
     task: Callable[..., Any], arguments: list[Any], output: Column, name: str, axes: Any, settings: Mapping[str, Any]
 ) -> da.Array:
+    import dask.array as da
+
     new_axes = {next(axes): size for size in output.row_shape}
     return da.blockwise(
         task,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
@@ -95,6 +94,8 @@ def _check_type(what: str, value: Any, *, sparse: bool) -> None:
         )
     if sparse and is_sparse(value):
         return
+    import dask.array as da  # takes a second, and many runs have none
+
     if not (isinstance(value, da.Array | np.ndarray) or is_dask_frame(value) or _is_pandas(value)):
         is_plain = is_dask_collection(value) or isinstance(value, str) or hasattr(value, "dtype")
         is_dataset = not is_plain and (hasattr(value, "__getitem__") or hasattr(value, "__iter__"))

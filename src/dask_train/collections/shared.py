@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 from dask.tokenize import tokenize
@@ -14,6 +13,9 @@ from dask.tokenize import tokenize
 from dask_train.collections.pickled import carried
 from dask_train.data.columns import Column
 from dask_train.data.decoder import Decoder
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 _PREFIX = "dask-train-rows"
 
@@ -69,6 +71,8 @@ def arrays_of(
     lengths
         Rows of each segment.
     """
+    import dask.array as da  # takes a second, and many runs have none
+
     viewed = carried(view)
     own = f"{_PREFIX}-segments-{len(columns)}-{tokenize(list(segments))}"
     arrays = []
@@ -93,6 +97,8 @@ def _empty_block(column: Column) -> Any:
 
 def decoded(array: da.Array, decoder: Decoder) -> da.Array:
     """Return an array of :func:`arrays_of` as batches are to have it: lazily."""
+    import dask.array as da
+
     origin = origin_of(array)
     assert origin is not None
     column = Column(dtype=array.dtype.str, row_shape=tuple(map(int, array.shape[1:])), decoder=decoder)
@@ -108,6 +114,8 @@ def decoded(array: da.Array, decoder: Decoder) -> da.Array:
 
 def origin_of(array: Any) -> SharedOrigin | None:
     """Return what an array was made of by :func:`arrays_of` or :func:`decoded`; None for any other."""
+    import dask.array as da
+
     if not isinstance(array, da.Array) or not array.name.startswith(_PREFIX):
         return None
     layers = array.__dask_graph__().layers
