@@ -64,9 +64,9 @@ class ShareSteps(ModuleSteps):
         """Take a step of training, as :meth:`ModuleSteps.train` does."""
         parts = self._cut(batch)
         self._gradients.begin()
-        structures = self._of_shares(parts, some_row, training=True)
+        structures = self._forward_shares(parts, some_row, training=True)
         if (by_rows := self._row_sums_of(structures[0], parts[0])) is not None:
-            losses, done = self._added_up(by_rows, structures, parts)
+            losses, done = self._losses_of_shares(by_rows, structures, parts)
             for share, part, loss in zip(self._shares.mine, parts, losses, strict=True):
                 if part.rows:
                     with self._shares.passing(share):
@@ -82,7 +82,7 @@ class ShareSteps(ModuleSteps):
                 derived = torch.autograd.grad(whole, [*inputs.values(), *self._trained], allow_unused=True)
             common_gradients = derived[len(inputs) :]
             ours = {place: one[own] for place, one in zip(inputs, derived, strict=False) if one is not None}
-            self._go_back(structures, parts, ours)
+            self._backward_shares(structures, parts, ours)
         self._shares.draw(ALL)
         before_all_reduce(done)
         self._gradients.sum(common_gradients)
@@ -93,10 +93,10 @@ class ShareSteps(ModuleSteps):
     def evaluate(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Done:
         """Compute loss and outputs, without training."""
         parts = self._cut(batch)
-        structures = self._of_shares(parts, some_row, training=False)
+        structures = self._forward_shares(parts, some_row, training=False)
         self._shares.draw(ALL)
         if (by_rows := self._row_sums_of(structures[0], parts[0])) is not None:
-            return self._added_up(by_rows, structures, parts)[1]
+            return self._losses_of_shares(by_rows, structures, parts)[1]
         return self._loss_of_gathered(self._whole.joined(structures), batch)[1]
 
     @contextmanager
@@ -124,7 +124,7 @@ class ShareSteps(ModuleSteps):
             for start, stop in pairwise(edges)
         ]
 
-    def _of_shares(
+    def _forward_shares(
         self, parts: Sequence[ModuleBatch], some_row: Callable[[], ModuleBatch], *, training: bool
     ) -> list[Structure]:
         structures = []
@@ -144,7 +144,7 @@ class ShareSteps(ModuleSteps):
         finally:
             streams.set()
 
-    def _added_up(
+    def _losses_of_shares(
         self, by_rows: RowSums, structures: Sequence[Structure], parts: Sequence[ModuleBatch]
     ) -> tuple[list[torch.Tensor], Done]:
         """Return the part of each of this worker's shares in the loss, to derive; and the results of the step."""
@@ -163,7 +163,7 @@ class ShareSteps(ModuleSteps):
         mean = total / weighs if weighs else math.nan
         return [(values / weighs).sum() for values in row_losses], Done(mean, None, None, rows)
 
-    def _go_back(
+    def _backward_shares(
         self, structures: Sequence[Structure], parts: Sequence[ModuleBatch], ours: dict[int, torch.Tensor]
     ) -> None:
         """Run the backward pass of each share, given the derivatives of the loss by the outputs of all shares."""
