@@ -22,7 +22,7 @@ class RandomStreams(NamedTuple):
     of_python: tuple[Any, ...]
 
     @classmethod
-    def taken(cls) -> Self:
+    def current(cls) -> Self:
         """Return the current states of this process."""
         of_numpy = np.random.get_bit_generator()  # type: ignore[attr-defined] # NumPy's stubs leave it out
         return cls(torch.get_rng_state(), of_numpy, random.getstate())

@@ -135,7 +135,7 @@ class ShareSteps(ModuleSteps):
 
     def _probe(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Probe the module without a trace in random streams, as the number of probes depends on that of workers."""
-        streams = RandomStreams.taken().copied()
+        streams = RandomStreams.current().copied()
         try:
             if not self._probed:
                 x = self._repeated((batch if batch.rows else some_row()).x, 2)

@@ -85,7 +85,7 @@ def taken_dtype(module: torch.nn.Module, dtype: np.dtype) -> np.dtype:
     )
 
 
-def taken(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+def cast_to_weights(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
     """Floats as the module's weights are, where these are of one type; other rows as they are."""
     float_dtype = _float_of(module)
     return rows.to(float_dtype) if float_dtype is not None and rows.is_floating_point() else rows

@@ -254,7 +254,7 @@ class TrainingLoop(SyncedLoop):
         begun = self._sizes or [(self._agreement.size, self._place_of(self.start))]
         ranges_by_rank: dict[int, list[BatchRange]] = {}
         for (size, first), (_, stop) in itertools.pairwise([*begun, (0, self._place)]):
-            ranges = self._epochs.taken(first, stop, self._task, size)
+            ranges = self._epochs.batch_ranges(first, stop, self._task, size)
             for rank in range(size):
                 ranges_by_rank.setdefault(rank, []).extend(ranges)
         return ranges_by_rank
