@@ -59,7 +59,7 @@ class Dispatch:
         self._briefs: dict[str, Future] = {}  # large ones, by Dask worker
         self._watching: set[asyncio.Task[None]] = set()
         self._hosts: dict[str, str] = {}
-        self._told_of_sharing = False
+        self._has_said_sharing = False
         self._lost: set[str] = set()  # Dask workers: one that is started again has another address
         self._announced: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
         self._secret = secrets.token_bytes(32)
@@ -340,8 +340,8 @@ class Dispatch:
         self._hosts.update({address: host for _, _, address, host, _ in answer["places"]})
         self._devices.placed({(role, rank): device for role, rank, _, _, device in answer["places"]})
         places = {f"{role}/{rank}": address for role, rank, address, _, _ in answer["places"]}
-        if answer["threads"] < len(places) and not self._told_of_sharing:
-            self._told_of_sharing = True
+        if answer["threads"] < len(places) and not self._has_said_sharing:
+            self._has_said_sharing = True
             shared = f"{len(places)} roles share {answer['threads']} threads of the Dask cluster"
             say(f"{shared}.")
         self._context.happened(events.Placed(time=self._context.now(), places=places))

@@ -29,9 +29,9 @@ def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, c
     configuration = {
         "module": {"class": type(training.module).__name__, "tensors": tensors},
         "loss": _describe_loss(training.loss),
-        "optimizer": _told_of_optimizer(optimizer),
+        "optimizer": _describe_optimizer(optimizer),
         "scheduler": None if scheduler is None else type(scheduler).__name__,
-        SCHEDULE: None if scheduler is None else _told_of_scheduler(scheduler),
+        SCHEDULE: None if scheduler is None else _describe_scheduler(scheduler),
         "layout": [_listed(each) for each in columns.places().values()],
     }
     if columns.are_known:
@@ -75,7 +75,7 @@ def mode_of(model: Any, name: str) -> str:
     )
 
 
-def _told_of_optimizer(optimizer: Any) -> dict[str, Any]:
+def _describe_optimizer(optimizer: Any) -> dict[str, Any]:
     groups = [
         {
             **{name: _plain(value) for name, value in group.items() if name not in ("params", *_LEFT_OUT)},
@@ -86,7 +86,7 @@ def _told_of_optimizer(optimizer: Any) -> dict[str, Any]:
     return {"class": type(optimizer).__name__, "groups": groups}
 
 
-def _told_of_scheduler(scheduler: Any) -> dict[str, Any]:
+def _describe_scheduler(scheduler: Any) -> dict[str, Any]:
     """Return a scheduler's initial state, which has its arguments, without parts that differ between torch versions."""
     state = {str(name): _plain(value) for name, value in scheduler.state_dict().items() if name != "_last_lr"}
     groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", ())

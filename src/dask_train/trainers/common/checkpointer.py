@@ -64,7 +64,7 @@ class Checkpointer:
     """
 
     warning: str | None = None
-    _has_told = False
+    _has_warned = False
 
     def __init__(
         self,
@@ -360,8 +360,8 @@ class Checkpointer:
             del one
 
     def _tell_of_set_weights(self) -> None:
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_warned:
+            self._has_warned = True
             self._session.notice(
                 f"The best checkpoint is to be known by {self._of!r}, and at the end of an epoch callbacks left other "
                 "weights in the model than were validated: no checkpoint has those, so such an epoch's is not taken "
