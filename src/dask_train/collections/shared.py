@@ -38,10 +38,9 @@ class SharedOrigin:
     decoded: Column | None = None
 
 
-def view(segment: Any, column: int) -> np.ndarray:
-    """Return a block: a read-only view of a segment's shared memory."""
-    array: np.ndarray = segment.arrays()[column]
-    return array
+def view(segment: Any, column: int) -> Any:
+    """Return a block: a read-only view of a segment's shared memory, a CSR matrix of sparse rows."""
+    return segment.arrays()[column]
 
 
 def decoded_rows(segment: Any, number: int, column: Column) -> np.ndarray:
@@ -56,7 +55,7 @@ def decoded_rows(segment: Any, number: int, column: Column) -> np.ndarray:
 
 def arrays_of(
     segments: Mapping[Any, Any],
-    columns: Sequence[tuple[str, tuple[int, ...]]],
+    columns: Sequence[Column],
     lengths: Sequence[int],
 ) -> list[da.Array]:
     """Return one array a column, ``(num_rows, *row_shape)``, one block a segment; nothing is copied.
@@ -66,21 +65,30 @@ def arrays_of(
     segments
         Futures of segments, by key, in order.
     columns
-        dtype and row shape of each.
+        What they are.
     lengths
         Rows of each segment.
     """
     viewed = carried(view)
     own = f"{_PREFIX}-segments-{len(columns)}-{tokenize(list(segments))}"
     arrays = []
-    for number, (dtype, row_shape) in enumerate(columns):
+    for number, column in enumerate(columns):
         name = f"{_PREFIX}-{number}-{tokenize(list(segments))}"
-        rest = (0,) * len(row_shape)
+        rest = (0,) * len(column.row_shape)
         blocks = {(name, block, *rest): (viewed, key, number) for block, key in enumerate(segments)}
         graph = HighLevelGraph({own: dict(segments), name: blocks}, {own: set(), name: {own}})
-        chunks = (tuple(lengths), *((size,) for size in row_shape))
-        arrays.append(da.Array(graph, name, chunks, dtype=np.dtype(dtype)))
+        chunks = (tuple(lengths), *((size,) for size in column.row_shape))
+        arrays.append(da.Array(graph, name, chunks, dtype=np.dtype(column.dtype), meta=_empty_block(column)))
     return arrays
+
+
+def _empty_block(column: Column) -> Any:
+    """Return what Dask takes for a block without rows; None of a dense array, which its dtype tells."""
+    if not column.is_sparse:
+        return None
+    from scipy.sparse import csr_array
+
+    return csr_array((0, *column.row_shape), dtype=column.dtype)
 
 
 def decoded(array: da.Array, decoder: Decoder) -> da.Array:

@@ -10,9 +10,11 @@ import numpy as np
 
 from dask_train.data.ahead import Ahead
 from dask_train.data.buffers import Buffers
+from dask_train.data.columns import Column
 from dask_train.data.decoding import Decoding
 from dask_train.data.order import Shares
 from dask_train.data.rows import Rows
+from dask_train.data.sparse_rows import gathered
 from dask_train.data.streamed import StreamedRows
 
 # Batches are gathered and handed over in bundles: NumPy's calls and a thread's waits for the interpreter's lock cost
@@ -109,7 +111,7 @@ class Reader:
         for column in columns:
             column.flags.writeable = self._views == "writable"
         size = some.share_rows
-        nowhere = [[-1 if kind.is_text else 0] * len(some) for kind in rows.schema.columns]
+        nowhere = [[-1 if kind.layout is not None else 0] * len(some) for kind in rows.schema.columns]
         starts = rows.starts(some.partition, some.row, size) if size else nowhere
         for number, first in enumerate(zip(*starts, strict=True)):
             pairs = zip(columns, first, strict=True)
@@ -167,6 +169,14 @@ class Reader:
         local = [np.empty((int(is_here.sum()), *array.shape[1:]), array.dtype) for array in columns]
         rows.take(partition[is_here], row[is_here], local)
         fetched = self._fetch(partition[~is_here], row[~is_here])
-        for array, mine, others in zip(columns, local, fetched, strict=True):
-            array[is_here], array[~is_here] = mine, others
+        for kind, array, mine, others in zip(rows.schema.columns, columns, local, fetched, strict=True):
+            array[is_here], array[~is_here] = mine, _as_in_batch(kind, others)
         return columns
+
+
+def _as_in_batch(column: Column, fetched: np.ndarray) -> np.ndarray:
+    """Return rows that were fetched as batches have them, before they are decoded."""
+    if not column.is_sparse:
+        return fetched
+    dense: np.ndarray = gathered(fetched, column.dtype, column.row_shape).toarray()
+    return dense
