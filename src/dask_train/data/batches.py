@@ -83,7 +83,7 @@ class Reader:
         """
         if in_order and self._views and isinstance(rows, Rows) and rows.all_here and not rows.schema.are_decoded:
             for some in shares:
-                yield from self._in_place(some, rows)
+                yield from self._zero_copy(some, rows)
             return
         first = next(shares, None)
         if first is None:
@@ -105,7 +105,7 @@ class Reader:
         """Return a row of those that are read: ``(1, *row_shape)`` of each column, for a rank that needs one."""
         return tuple(self.gathered(rows.some_partition(), np.zeros(1, np.int64), rows))
 
-    def _in_place(self, some: Shares, rows: Rows) -> Iterator[Batch]:
+    def _zero_copy(self, some: Shares, rows: Rows) -> Iterator[Batch]:
         """Batches where the rows are; those whose rows lie apart, or not aligned, are copied."""
         columns = [column.view() for column in rows.columns]
         for column in columns:

@@ -255,7 +255,7 @@ class DataSet:
     ) -> Generator[Any, None, None]:
         (pass_number, counted_pass), context, account = pass_numbers, self._context, self._context.account
         num_batches, size = -(-self.num_rows // batch_size), self._size
-        told_size = 0 if self._is_whole else size  # all rows count as what they would be among all
+        counted_size = 0 if self._is_whole else size  # all rows count as what they would be among all
         num_shares = 0 if self._is_whole else context.num_shares
         host_of_rank = self._table.among(size).host_of_rank
         for epoch in range(start[0], epochs):
@@ -279,7 +279,7 @@ class DataSet:
                 epoch=epoch,
                 batch_size=batch_size,
                 first=first,
-                size=told_size,
+                size=counted_size,
                 shares=num_shares,
             )
             stretch = account.begin(begun)

@@ -27,7 +27,7 @@ from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.prepared import PreparedModule
 from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.share_checks import check_number, check_shared, check_size
-from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
+from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, logged_params
 from dask_train.fitting.torch_module.values import from_plain, set_state
 from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.torch.adapter import TorchFitFramework
@@ -122,7 +122,7 @@ class Modules(ModelKind):
         task = prepared.task(call.model, call.settings, rows, of_run(call.run))
         return FitWork(
             functions=ModuleRole(task),
-            params=told_of(task),
+            params=logged_params(task),
             display=call.settings.display,
             finish=partial(
                 module_trained,

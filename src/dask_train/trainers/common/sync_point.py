@@ -398,7 +398,7 @@ class SyncedLoop(ABC):
             return
         checkpoint = FitCheckpoint(
             run=self._task.run,
-            order=self._checkpointer.order(),
+            order=self._checkpointer.data_order(),
             configuration=self._configuration,
             epoch=self.position.epoch,
             batch=self.position.batch,
