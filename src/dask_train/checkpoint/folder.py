@@ -12,12 +12,18 @@ from typing import Any
 
 from dask_train.checkpoint.best import Best, check_best, is_better
 from dask_train.checkpoint.claim import Claiming
-from dask_train.checkpoint.listing import is_of_run, known_checkpoints, next_name, number_of, refuse_old_format
+from dask_train.checkpoint.listing import (
+    Retention,
+    is_of_run,
+    known_checkpoints,
+    next_name,
+    number_of,
+    refuse_old_format,
+)
 from dask_train.checkpoint.local_files import checkpoint_error, put_manifest, sync_files, write_locally
 from dask_train.checkpoint.manifest import Cover, DamagedError, LoadedCheckpoint, Manifest
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import is_due
-from dask_train.checkpoint.retention import Retention
 from dask_train.errors import CheckpointError
 
 

@@ -10,12 +10,11 @@ import numpy as np
 
 from dask_train.collections.source import OwnRows
 from dask_train.data.file_decoder import FileDecoder
-from dask_train.file_rows.checks import check_functions
+from dask_train.file_rows.decoding import check_functions, decode_picture
 from dask_train.file_rows.first_row import augmented, first_row
 from dask_train.file_rows.labels import labels_of
 from dask_train.file_rows.listing import listed
 from dask_train.file_rows.paired import with_paths
-from dask_train.file_rows.pictures import decode_picture
 from dask_train.file_rows.reading import contents_of
 from dask_train.file_rows.source import FileSet, decoded_arrays, files_source
 from dask_train.input_errors import raises_at_the_call

@@ -11,11 +11,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dask_train.file_rows.checks import check_functions
+from dask_train.file_rows.decoding import check_functions, decode_picture
 from dask_train.file_rows.examples import packed, parsed
 from dask_train.file_rows.labels import ClassNumbers, RecordError
 from dask_train.file_rows.listing import listed
-from dask_train.file_rows.pictures import decode_picture
 from dask_train.file_rows.records import RecordFiles, RecordRows, record_rows
 from dask_train.input_errors import raises_at_the_call
 from dask_train.stores import checked_options, is_url, reaching

@@ -121,7 +121,7 @@ def _scores(metrics: Metrics, settings: Settings, total: Predictions | None) -> 
         return None
     weights = {} if total.weights is None else {"sample_weight": total.weights}
     with as_at_the_call(settings):
-        return {name: float(metric(total.truth, total.found, **weights)) for name, metric in metrics.items()}
+        return {name: float(metric(total.truth, total.predicted, **weights)) for name, metric in metrics.items()}
 
 
 def _named(metrics: Any, *, weighs: bool) -> dict[str, Callable[..., Any]]:

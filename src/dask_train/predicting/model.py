@@ -48,7 +48,7 @@ class Predictor:
         What tasks get.
     describe
         What it makes of rows.
-    taken
+    taken_dtype
         The dtype that it takes for one that it is given.
     takes_frames
         Whether it gets frames as they are.
@@ -66,7 +66,7 @@ class Predictor:
 
     value: Any
     describe: Describe
-    taken: Callable[[np.dtype], np.dtype] = lambda dtype: dtype
+    taken_dtype: Callable[[np.dtype], np.dtype] = lambda dtype: dtype
     takes_frames: bool = False
     finds_categories: bool = True
     takes_text: bool = False
@@ -82,7 +82,7 @@ class Predictor:
         ValueError
             The data does not fit the model.
         """
-        rows = [replace(column, dtype=self.taken(np.dtype(column.dtype)).str) for column in inputs.columns]
+        rows = [replace(column, dtype=self.taken_dtype(np.dtype(column.dtype)).str) for column in inputs.columns]
         columns = inputs.columns.with_rows(rows)
         as_taken = replace(inputs, columns=columns)
         places, outputs = (0, ()) if verb == "evaluate" else self.describe(as_taken)
@@ -160,7 +160,7 @@ def _keras(model: Any, *, travels: bool, compiled: bool | None) -> Predictor:
         model,
         travels=travels,
         describe=lambda inputs: keras_model.described(model, inputs.columns),
-        taken=keras_model.taken_dtype,
+        taken_dtype=keras_model.taken_dtype,
         takes_text=keras.backend.backend() == "tensorflow",
         floatx=keras.config.floatx(),
     )
@@ -195,7 +195,7 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
         model,
         travels=travels,
         describe=lambda inputs: keras_model.described(model, inputs.columns),
-        taken=keras_model.taken_dtype,
+        taken_dtype=keras_model.taken_dtype,
         takes_text=keras.backend.backend() == "tensorflow",
         floatx=keras.config.floatx(),
     )
@@ -262,7 +262,7 @@ def _torch(model: Any, *, travels: bool) -> Predictor:
         module,
         travels=travels,
         describe=lambda inputs: torch_model.described(module, inputs.columns),
-        taken=partial(taken_dtype, module),
+        taken_dtype=partial(taken_dtype, module),
     )
 
 

@@ -151,7 +151,7 @@ def scored_block(
         A frame with the features, the label and perhaps weights; or inputs, targets and perhaps weights, as a list.
     """
     rows = predicted_block(call, features, label, weight, model, piece)
-    return None if rows is None else scored(what, rows.truth, rows.found, rows.weights)
+    return None if rows is None else scored(what, rows.truth, rows.predicted, rows.weights)
 
 
 def predicted_block(
@@ -172,7 +172,7 @@ def predicted_block(
         return None
     with _as_at_the_call(model):
         predicted = np.asarray(model.call(call, [x]))
-    return Predictions(truth=np.asarray(truth), found=predicted, weights=weights[0] if weights else None)
+    return Predictions(truth=np.asarray(truth), predicted=predicted, weights=weights[0] if weights else None)
 
 
 def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any]) -> Any:

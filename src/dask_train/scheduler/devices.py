@@ -64,7 +64,7 @@ class DeviceRoom:
     ----------
     request
         What the run asks for.
-    held
+    of_others
         Devices of other runs' roles.
     num_roles
         By device, how many roles of this run use it.
@@ -73,7 +73,7 @@ class DeviceRoom:
     """
 
     request: DeviceRequest = field(default_factory=DeviceRequest)
-    held: frozenset[str] = frozenset()
+    of_others: frozenset[str] = frozenset()
     num_roles: Counter[str] = field(default_factory=Counter)
     in_use: dict[str, set[str]] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class DeviceRoom:
         in_use = self.in_use.get(address, set())
         is_full = len(in_use) >= offer.num_devices
         open_devices = [
-            device for device in offer.devices if device not in self.held and (device in in_use or not is_full)
+            device for device in offer.devices if device not in self.of_others and (device in in_use or not is_full)
         ]
         if not open_devices:
             return ""

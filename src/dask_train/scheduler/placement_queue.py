@@ -167,14 +167,14 @@ class PlacementQueue:
                 if run is request.run:
                     room.num_roles[device] += 1
         others = [run for run in self.runs.by_id.values() if run is not request.run]
-        return replace(room, held=frozenset(device for run in others for device in run.devices.values()))
+        return replace(room, of_others=frozenset(device for run in others for device in run.devices.values()))
 
     def why(self, request: PlacementRequest) -> str:
         """Return what a request waits for."""
         ahead = self.waiting.index(request) if request in self.waiting else 0
         text = why_waiting(request.needs, self.capacities(request.on, request.host), self._holders())
         if num_devices := sum(request.with_device):
-            num_used = len(self._device_room(request).held)
+            num_used = len(self._device_room(request).of_others)
             text += f" {num_devices} of them need a GPU, and {num_used} GPUs are used by other runs."
         return text + (f" {ahead} other runs are first in line." if ahead else "")
 

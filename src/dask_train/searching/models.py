@@ -98,7 +98,7 @@ class OverModels(Subject):
             missing=cache(place.missing),
         )
         settings, defaults = self.settings.of_trials(), {"epochs": self.settings.epochs}
-        tasks = TrialTasks(build=self.build, rows=rows, given=settings, defaults=defaults)
+        tasks = TrialTasks(build=self.build, rows=rows, arguments=settings, defaults=defaults)
         return TrialMaking(spec=tasks.task, start=partial(_start, tasks))
 
 

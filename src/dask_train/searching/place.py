@@ -56,14 +56,14 @@ class DataPlace:
     client: Client
     peer: Peer
     data: Mapping[str, InputData]
-    held: HeldDataSets
+    datasets: HeldDataSets
     run: RunSettings
     pool: PoolSettings
 
     @property
     def description(self) -> dict[str, str]:
         """Return rows, columns, values and categories of the data as texts, which a kept search is compared by."""
-        segments = self.held.segments
+        segments = self.datasets.segments
         rows = {what: described(each) for what, each in segments.items()}
         values = {f"checksum of {what}": checksum_of(each, self.client) for what, each in segments.items()}
         return rows | values | categories_of(self.data[DATA].schema)
@@ -72,7 +72,7 @@ class DataPlace:
         """Return the different labels of what is trained on, ascending; only these come to this process."""
         number = self.data[DATA].columns.labels
         assert isinstance(number, int)
-        blocks = self.held.segments[DATA].array(number).to_delayed().ravel()
+        blocks = self.datasets.segments[DATA].array(number).to_delayed().ravel()
         by_block = self.client.compute([dask.delayed(np.unique, pure=False)(block) for block in blocks], sync=True)
         labels: np.ndarray = np.unique(np.concatenate(by_block))
         return labels
@@ -81,7 +81,7 @@ class DataPlace:
         """Return an error's text about missing categories of features, which lie there as -1; ``""`` if none is."""
         for what, data in self.data.items():
             for number, codes in data.codes.items():
-                blocks = self.held.segments[what].array(number).to_delayed().ravel()
+                blocks = self.datasets.segments[what].array(number).to_delayed().ravel()
                 count = dask.delayed(partial(_num_missing, [place for place, _ in codes]), pure=False)
                 counts = np.sum(self.client.compute(list(map(count, blocks)), sync=True), axis=0)
                 for (_, name), num_missing in zip(codes, counts, strict=True):
@@ -103,7 +103,7 @@ class DataPlace:
         num_trials
             Number of trials, at most.
         """
-        pool, segments, needs = self.pool, self.held.segments, _needs(self.run)
+        pool, segments, needs = self.pool, self.datasets.segments, _needs(self.run)
         most = min(num_trials, pool.concurrency or num_trials)
         datasets = {VALIDATION: segments[VALIDATION_DATA]} if VALIDATION_DATA in segments else {}
         inputs = RunInputs(data={"worker": segments[DATA]}, datasets=datasets)
@@ -157,16 +157,16 @@ def opened(
     client = client_or_local(run.client, 0)
     peer = entered(client, run.on, _needs(run), pool.workers)
     peer.run(check_checkpoints, peer, keeps, run.on)
-    held = HeldDataSets(peer, {what: each.source(what) for what, each in data.items()})
+    datasets = HeldDataSets(peer, {what: each.source(what) for what, each in data.items()})
     try:
-        held.compute(RoleMemory.of(pool.framework, pool.workers * (pool.concurrency or 1)))
+        datasets.compute(RoleMemory.of(pool.framework, pool.workers * (pool.concurrency or 1)))
         known = {
-            what: replace(each, columns=each.columns.with_rows(held.segments[what].schema.in_batch))
+            what: replace(each, columns=each.columns.with_rows(datasets.segments[what].schema.in_batch))
             for what, each in data.items()
         }
-        yield DataPlace(client=client, peer=peer, data=known, held=held, run=run, pool=pool)
+        yield DataPlace(client=client, peer=peer, data=known, datasets=datasets, run=run, pool=pool)
     finally:
-        held.release()
+        datasets.release()
 
 
 def checksum_of(segments: SharedSegments, client: Client) -> str:

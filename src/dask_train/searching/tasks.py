@@ -26,7 +26,7 @@ class TrialTasks:
         The user's.
     rows
         What all trials are trained on.
-    given
+    arguments
         Settings of all trials that the user has passed, where a trial has none of its own.
     defaults
         Those that a search has by itself, for kinds of model that have them.
@@ -36,7 +36,7 @@ class TrialTasks:
 
     build: Callable[[Any], Any]
     rows: TrialRows
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     kind: ModelKind | None = field(default=None, init=False)
 
@@ -62,7 +62,7 @@ class TrialTasks:
         if not kind.takes_missing and (text := self.rows.missing()):
             raise UnfitRowsError(text)
         self.kind = kind
-        settings = kind.settings_of_trial(model, {**self.defaults, **self.given}, built_settings)
+        settings = kind.settings_of_trial(model, {**self.defaults, **self.arguments}, built_settings)
         return kind.trial(model, settings, self.rows)
 
     def _built(self, trial: Any) -> tuple[Any, dict[str, Any]]:
@@ -77,10 +77,10 @@ class TrialTasks:
         known = {*_OF_ANY_SEARCH, *(each.name for each in fields(kind.settings))}
         if "validation_data" in known:
             known.add("validation_split")
-        for name in sorted(set(self.given) - known):
+        for name in sorted(set(self.arguments) - known):
             raise OtherKindError(
-                f"{name}={short(self.given[name])} is not of a {type(model).__name__}, which build returned. Leave it "
-                "out."
+                f"{name}={short(self.arguments[name])} is not of a {type(model).__name__}, which build returned. Leave "
+                "it out."
             )
 
 

@@ -6,8 +6,8 @@ import fsspec
 import pytest
 
 from dask_train.checkpoint.best import Best
+from dask_train.checkpoint.listing import Retention
 from dask_train.checkpoint.manifest import Manifest
-from dask_train.checkpoint.retention import Retention
 
 
 def best(name: str) -> Best:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dask_train.file_rows.pictures import decode_picture
+from dask_train.file_rows.decoding import decode_picture
 
 
 def picture(mode: str, kind: str) -> bytes:

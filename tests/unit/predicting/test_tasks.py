@@ -153,13 +153,13 @@ def test_targets_and_weights_of_a_frame_are_no_features():
 
     rows = predicted_block(call(), None, "b", "w", function(model), FRAME[["a", "b"]].assign(w=[1.0, 0.0, 2.0]))
     assert seen == [["a"]]
-    assert (rows.truth.tolist(), rows.found.tolist(), rows.weights.tolist()) == ([4, 5, 6], [1, 2, 3], [1, 0, 2])
+    assert (rows.truth.tolist(), rows.predicted.tolist(), rows.weights.tolist()) == ([4, 5, 6], [1, 2, 3], [1, 0, 2])
     assert predicted_block(call(), None, "b", None, function(model), FRAME[["a", "b"]]).weights is None
 
 
 def test_targets_and_weights_of_arrays():
     rows = predicted_block(call(), None, None, None, function(lambda x: x[:, 0]), [ROWS, ROWS[:, 1], np.ones(3)])
-    assert (rows.truth.tolist(), rows.found.tolist(), rows.weights.tolist()) == ([1, 3, 5], [0, 2, 4], [1, 1, 1])
+    assert (rows.truth.tolist(), rows.predicted.tolist(), rows.weights.tolist()) == ([1, 3, 5], [0, 2, 4], [1, 1, 1])
 
 
 def test_a_partition_without_rows_adds_nothing():

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from dask_train.report.rounds_progress import RoundsDisplay
+from dask_train.report.fit_progress import RoundsDisplay
 
 
 def status(time, number, phase="running", **scores):

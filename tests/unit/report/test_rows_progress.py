@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from dask_train.report.rows_progress import RowsDisplay
+from dask_train.report.parts_progress import RowsDisplay
 
 
 def status(*batches: int) -> dict[str, Any]:

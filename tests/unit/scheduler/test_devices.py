@@ -47,8 +47,8 @@ def test_roles_that_may_share_are_spread_over_the_devices_first():
 
 def test_a_device_of_another_run_is_not_given_even_to_be_shared():
     held = frozenset("x")
-    assert placed(1, request(may_share=True, a=("x", 1)), held=held) is None
-    assert placed(1, request(a=("xy", 2)), held=held) == [("a", "y")]
+    assert placed(1, request(may_share=True, a=("x", 1)), of_others=held) is None
+    assert placed(1, request(a=("xy", 2)), of_others=held) == [("a", "y")]
 
 
 def test_a_role_without_a_device_goes_anywhere_and_takes_none():

@@ -34,7 +34,7 @@ def model(_: Any = None) -> keras.Model:
 def tasks(build: Any, data: Any = None, validation: Any = None, workers: int = 1, **given: Any) -> TrialTasks:
     data = data or input_data("data", np.ones((8, 2)), np.ones((8, 1)), None)
     return TrialTasks(
-        build=build, rows=TrialRows(data=data, validation=validation, workers=workers), given={**GIVEN, **given}
+        build=build, rows=TrialRows(data=data, validation=validation, workers=workers), arguments={**GIVEN, **given}
     )
 
 
@@ -57,8 +57,8 @@ def test_missing_categories_are_for_trees_alone():
         missing=lambda: "3 values of column 'kind' of data are missing",
     )
     with pytest.raises(ValueError, match="3 values of column 'kind'"):
-        TrialTasks(build=model, rows=rows, given={}).task("trial")
-    assert TrialTasks(build=lambda _: xgboost.XGBRegressor(), rows=rows, given={}).task("trial").work
+        TrialTasks(build=model, rows=rows, arguments={}).task("trial")
+    assert TrialTasks(build=lambda _: xgboost.XGBRegressor(), rows=rows, arguments={}).task("trial").work
 
 
 def test_what_build_tells_of_a_trial_counts_and_is_of_that_trial_alone():
@@ -143,13 +143,13 @@ def labelled(num_rows: int = 8) -> Any:
 
 def test_trees_know_their_rounds_and_take_nothing_that_is_of_epochs():
     of_all = {"rows": TrialRows(data=labelled(), validation=labelled(4), workers=1), "defaults": {"epochs": 5}}
-    spec = TrialTasks(build=lambda _: trees(), given={"seed": 7, "validation_split": 0.2}, **of_all).task("trial")
+    spec = TrialTasks(build=lambda _: trees(), arguments={"seed": 7, "validation_split": 0.2}, **of_all).task("trial")
     assert (spec.work.task.library, spec.work.task.estimator.n_estimators) == ("xgboost", 3)
     for name, value in (("epochs", 7), ("batch_size", 4), ("shuffle", False)):
         with pytest.raises(OtherKindError, match=f"{name}={value} is not of a XGBClassifier, which build returned"):
-            TrialTasks(build=lambda _: trees(), given={name: value}, **of_all).task("trial")
+            TrialTasks(build=lambda _: trees(), arguments={name: value}, **of_all).task("trial")
     with pytest.raises(ValueError, match="build told epochs of a trial; it can tell nothing beside the model"):
-        TrialTasks(build=lambda _: (trees(), {"epochs": 3}), given={}, **of_all).task("trial")
+        TrialTasks(build=lambda _: (trees(), {"epochs": 3}), arguments={}, **of_all).task("trial")
 
 
 def test_processes_are_planned_for_libraries_that_were_imported(monkeypatch):

@@ -12,7 +12,7 @@ import keras
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.configuration import check_same, configuration_of
-from dask_train.fitting.roles.validated_beside import ValidationBeside
+from dask_train.fitting.roles.validation import ValidationBeside
 from dask_train.fitting.roles.weights import value_of
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.torch_state import torch_buffers

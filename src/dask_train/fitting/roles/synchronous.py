@@ -22,7 +22,7 @@ from dask_train.fitting.roles.metrics import MetricSums, StepLogs
 from dask_train.fitting.roles.moments import moments_of_all
 from dask_train.fitting.roles.reductions import losses_of_all
 from dask_train.fitting.roles.spool import Spool, spool_credentials
-from dask_train.fitting.roles.validated_beside import ValidationBeside
+from dask_train.fitting.roles.validation import ValidationBeside
 from dask_train.fitting.roles.weights import Weights, assign, check_on_cpu, seeds_of_rank, value_of
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import FitTask

@@ -33,8 +33,8 @@ from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.torch.adapter import TorchFitFramework
 from dask_train.frameworks.torch.modules import unpickle_parts
 from dask_train.inputs.making import input_data
+from dask_train.report.parts_progress import RowsDisplay
 from dask_train.report.progress import progress_of
-from dask_train.report.rows_progress import RowsDisplay
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.training.settings import RunSettings
 

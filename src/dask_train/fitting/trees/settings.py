@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask_train.fitting.settings import FitSettings
-from dask_train.report.fit_progress import EpochLines
-from dask_train.report.rounds_progress import RoundsDisplay
+from dask_train.report.fit_progress import EpochLines, RoundsDisplay
 
 # Of an estimator that names no number, in both libraries.
 ROUNDS = 100

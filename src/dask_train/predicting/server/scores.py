@@ -58,7 +58,7 @@ class Predictions:
     """Rows as metrics take them: targets and what was predicted, ``(n,)`` or ``(n, k)`` each, and perhaps weights."""
 
     truth: np.ndarray
-    found: np.ndarray
+    predicted: np.ndarray
     weights: np.ndarray | None
 
 
@@ -70,7 +70,7 @@ def joined_predictions(parts: list[Predictions | None]) -> Predictions | None:
     weights = [one.weights for one in some if one.weights is not None]
     return Predictions(
         truth=np.concatenate([one.truth for one in some]),
-        found=np.concatenate([one.found for one in some]),
+        predicted=np.concatenate([one.predicted for one in some]),
         weights=np.concatenate(weights) if weights else None,
     )
 

@@ -109,7 +109,7 @@ def search_grid(build: Any, x: Any, y: Any, **keywords: Any) -> GridResult:
         if policy is not None:
             kept = stack.enter_context(kept_search(policy, arguments, GridState, resume=run.resume))
         place = stack.enter_context(opened(named, run, pool))
-        folds = folds_of(settings.cv, place.held.segments[DATA], data.columns, place.client)
+        folds = folds_of(settings.cv, place.datasets.segments[DATA], data.columns, place.client)
         splits = folds.of(build)
         if kept is not None:
             kept.check_same({**place.description, "cv": folds.text()})
@@ -174,7 +174,7 @@ class OverEstimators(Subject):
         columns = {what: each.columns for what, each in self.data.items()}
         validation, folds = columns.get(VALIDATION_DATA), None
         if validation is None:
-            folds = folds_of(self.settings.cv, place.held.segments[DATA], columns[DATA], place.client)
+            folds = folds_of(self.settings.cv, place.datasets.segments[DATA], columns[DATA], place.client)
         tasks = EstimatorTasks(
             build=self.build,
             scoring=self.settings.scoring,

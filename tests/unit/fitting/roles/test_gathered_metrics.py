@@ -9,7 +9,7 @@ import tensorflow as tf
 from dask_train.fitting.backends import backend_of
 from dask_train.fitting.backends.tensorflow_losses import of_all
 from dask_train.fitting.roles.aside import with_all_rows
-from dask_train.fitting.roles.gathered_metrics import gathered_rows_uncounted
+from dask_train.fitting.roles.global_batch import gathered_rows_uncounted
 from dask_train.fitting.roles.gradients import RowFraction
 
 

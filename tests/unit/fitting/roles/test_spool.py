@@ -12,7 +12,7 @@ import pytest
 from keras import layers
 
 from dask_train.fitting.roles.spool import Spool, SpooledWeights, spool_credentials
-from dask_train.fitting.roles.validated_beside import ValidationBeside
+from dask_train.fitting.roles.validation import ValidationBeside
 from dask_train.frameworks.ports import address_of, hold_port
 
 

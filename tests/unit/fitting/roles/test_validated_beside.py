@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dask_train.fitting.roles.validated_beside import ValidationBeside
+from dask_train.fitting.roles.validation import ValidationBeside
 
 
 class Spool:

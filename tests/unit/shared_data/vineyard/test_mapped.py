@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from dask_train.shared_data.vineyard.mapped import spots
+from dask_train.shared_data.vineyard.opening import spots
 
 
 def test_arrays_in_one_file_are_found_by_their_bytes():
