@@ -233,8 +233,8 @@ def _failure(
 
 
 def _others_can_go_on(turn: StateUpdate, keys: Sequence[Key]) -> bool:
-    """Return whether the other training roles can continue in place: they have met on a host, and none has returned."""
-    if not (turn.plan.in_place and turn.met and turn.on_one_host and turn.suspicion is None):
+    """Return whether the other training roles can continue in place: they have met, and none has returned."""
+    if not (turn.plan.in_place and turn.met and turn.suspicion is None):
         return False
     members = resizing.members(turn)
     others = [turn.roles[key].phase for key in members if key not in keys and not resizing.has_left(turn, key)]
