@@ -409,7 +409,7 @@ class ReplaceableGroup(ProcessGroup):
 
 
 def _is_empty(part: slice) -> bool:
-    return bool(part.stop <= part.start)
+    return bool(part.stop <= (part.start or 0))
 
 
 def _told(channel: SumBuffer) -> str:

@@ -82,7 +82,9 @@ def worker_lost(turn: StateUpdate, event: events.DaskWorkerLost) -> None:
     if keys:
         names = ", ".join(map(name_of, keys))
         is_are = "is" if len(keys) == 1 else "are"
-        _lose(turn, keys, f"{names} {is_are} lost: the Dask worker {event.address} left the cluster.")
+        # Its processes die with it. One that has not yet, as where a host is cut off, is in no group that forms anew.
+        cause = f"{names} {is_are} lost: the Dask worker {event.address} left the cluster."
+        _lose(turn, keys, cause, in_place=True)
 
 
 def agent_failed(turn: StateUpdate, event: events.AgentFailed) -> None:

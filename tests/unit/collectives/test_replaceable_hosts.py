@@ -127,6 +127,39 @@ def test_all_start_again_where_the_only_rank_of_a_host_is_lost_before_its_first_
         run(in_threads, "one each", (1, 0, "beginning"))
 
 
+@pytest.mark.parametrize(
+    ("hosts", "losses"),
+    [
+        ("two by two", [(2, 2, "sum"), (3, 2, "sum")]),
+        ("two by two", [(0, 2, "gather"), (1, 2, "sum")]),
+        ("two by two", [(0, 2, "sum"), (2, 2, "flags")]),
+        ("one each", [(1, 2, "sum"), (0, 3, "border")]),
+        ("one each", [(0, 2, "flags"), (0, 2, "mirror")]),
+        pytest.param("three", [(0, 2, "sum"), (1, 3, "sum"), (2, 3, "gather")], marks=pytest.mark.slow),
+    ],
+)
+def test_several_lost_ranks_change_nothing(in_threads, undisturbed, hosts, losses):
+    found, attempts = run(in_threads, hosts, *losses)
+    assert found == undisturbed[hosts]
+    assert sum(attempts) == len(losses)
+
+
+@pytest.mark.parametrize(("hosts", "in_meetings"), [("two by two", [(3, 2)]), ("two by two", [(0, 2), (1, 3)])])
+def test_who_is_lost_while_all_meet_is_replaced_too(in_threads, undisturbed, hosts, in_meetings):
+    found, attempts = run(in_threads, hosts, (2, 2, "sum"), in_meetings=in_meetings)
+    assert found == undisturbed[hosts]
+    assert sum(attempts) == 1 + len(in_meetings)
+
+
+def test_a_newcomer_may_come_on_another_host(in_threads, undisturbed):
+    """What is summed over hosts has another order then: equal to rounding."""
+    found, attempts = run(in_threads, lambda rank, attempt: [0, 0, 2][attempt] if rank == 2 else rank, (2, 2, "sum"))
+    assert attempts == [0, 0, 1]
+    for (weights, own, step), (wanted, *others) in zip(found, undisturbed["one and two"], strict=True):
+        np.testing.assert_allclose(weights, wanted, rtol=1e-12)
+        assert [own, step] == pytest.approx(others, rel=1e-12)
+
+
 class Moments:
     """Counts moments of ranks within calls, around each wait and each exchange with other hosts, and ends one there.
 
