@@ -59,6 +59,7 @@ class Dispatch:
         self._briefs: dict[str, Future] = {}  # large ones, by Dask worker
         self._watching: set[asyncio.Task[None]] = set()
         self._hosts: dict[str, str] = {}
+        self._was_on: dict[commands.Key, str] = {}  # the last Dask worker of each role
         self._has_said_sharing = False
         self._lost: set[str] = set()  # Dask workers: one that is started again has another address
         self._announced: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
@@ -155,11 +156,12 @@ class Dispatch:
             self._send(announcement[0], message)
 
     def _roles_on_host(self, address: str) -> int:
+        """Count the roles that share a host's cores; those that are lost as well come back, mostly there."""
         host = self._hosts.get(address, address)
-        roles = self._context.state.roles.values()
-        return Counter(self._hosts.get(role.address, role.address) for role in roles if role.address)[host] * (
-            self._job.runs_on_host
-        )
+        roles = self._context.state.roles
+        self._was_on.update({key: role.address for key, role in roles.items() if role.address})
+        where = [self._was_on[key] for key in roles if key in self._was_on]
+        return Counter(self._hosts.get(each, each) for each in where)[host] * self._job.runs_on_host
 
     def _peers(self) -> dict[str, list[str]]:
         peers: dict[str, list[str]] = {}

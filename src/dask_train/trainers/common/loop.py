@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
-from dask_train.collectives.replaceable import State
+from dask_train.collectives.formation import State
 from dask_train.data.account import BatchRange
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement
