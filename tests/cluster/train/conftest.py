@@ -11,11 +11,11 @@ from typing import Any
 
 import psutil
 import pytest
-from dask_train.frameworks.torch.fitting import TorchFitFramework
-from dask_train.frameworks.torch.imports import TORCH_IMPORTS
 from distributed import Client, WorkerPlugin
 
 from dask_train.data.pool import process_pool
+from dask_train.frameworks.torch.adapter import TorchFitFramework
+from dask_train.frameworks.torch.environment import TORCH_IMPORTS
 
 
 def _templates(dask_worker: Any = None) -> dict[int, str]:
