@@ -51,11 +51,12 @@ def task() -> FitTask:
 
 def our_steps(session: Any, *, sent: FitTask, steps: int, far: bool) -> float:
     """Milliseconds a step of ours; ``far``: as if the server were on another host."""
-    from dask_train.fitting.roles.models import build, made
+    from dask_train.fitting.roles.models import build
     from dask_train.fitting.roles.servers import Servers
+    from dask_train.keras_models.serialization import parts_to_model
     from dask_train.role.time_spent import TimeSpent
 
-    model = made(sent.header, sent.arrays)
+    model = parts_to_model(sent.header, sent.arrays)
     build(model, sent.layout, ())
     host = "another" if far else session.host
     servers = Servers(

@@ -1,13 +1,14 @@
 """What a step of a torch module takes on two hosts, beside DistributedDataParallel on gloo, at several speeds.
 
     .venv/bin/python benchmarks/two_hosts.py [--rates none 10gbit 1gbit] [--models cnn deep] [--runs 3] [--steps 80]
-        [--ways dt.fit DDP bfloat16 sync_every]
+        [--ways dt.fit DDP bfloat16 sync_every in_place]
 
 Both hosts are network namespaces of this machine with a core each (``tests/cluster/hosts.py``); ``tc`` limits what each
 of them sends. ``dt.fit`` and the peer run in turn, between the same namespaces, with 64 rows a host and step. The ways
 ``bfloat16`` and ``sync_every`` are ``dt.fit`` with ``wire="bfloat16"``, and with ``sync_every=20``, where most steps
-send nothing: of these the mean over whole turns is taken in place of the median over steps. Compare only what one call
-prints: the machine's speed drifts. Needs root, and the machine for itself.
+send nothing: of these the mean over whole turns is taken in place of the median over steps. The way ``in_place`` is
+``dt.fit`` with ``recovery="in_place"``. Compare only what one call prints: the machine's speed drifts. Needs root, and
+the machine for itself.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ WAYS = {
     "DDP": ddp,
     "bfloat16": partial(fit, wire="bfloat16"),
     "sync_every": partial(fit, sync_every=EVERY),
+    "in_place": partial(fit, recovery="in_place"),
 }
 
 

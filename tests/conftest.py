@@ -6,7 +6,6 @@ import functools
 import gc
 import itertools
 import json
-import multiprocessing
 import os
 import re
 import selectors
@@ -19,16 +18,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import dask
+import forks
 import psutil
 import pytest
 from distributed import Client, LocalCluster
 from distributed import core as distributed_core
-from distributed.utils import get_mp_context
 from kept_templates import KeptTemplates
 
 # Each of Dask's processes looks at itself up to 100 times a second, at a twelfth of a core; those of tests, and of the
@@ -38,13 +37,7 @@ os.environ["DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL"] = "500ms"
 os.environ["DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL"] = "2s"
 dask.config.refresh()
 
-# Dask workers of clusters in this process are forks of one that has imported what they need: a new process takes a
-# second or two of a core for that. Programs that tests start have Dask's default, as users do.
-dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
-get_mp_context()  # Dask has its own list of what is imported there, the first time
-multiprocessing.set_forkserver_preload(
-    ["distributed", "dask.array", "dask.dataframe", "dask_train.worker.agent", "sklearn.linear_model"]
-)
+forks.let_dask_fork()
 
 HERE = Path(__file__).parent
 kept_templates = KeptTemplates()
@@ -355,7 +348,7 @@ def local_clusters() -> Iterator[Callable[..., LocalCluster]]:
 
     No two at a time: the connections of one come and go while the other is checked.
     """
-    forkserver.ensure_running()  # it stays until the end
+    forks.ensure_running()
     with _one_at_a_time, no_leaks(), ExitStack() as stack:
         # Else Dask closes a nanny whose worker is gone in the moment 15 s after it was gone before.
         stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}))

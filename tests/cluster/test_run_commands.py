@@ -19,9 +19,11 @@ from typing import Any
 import psutil
 import pytest
 from distributed import Client
+from forks import run_forked
 
 import dask_train as dt
 
+COMMAND = [sys.executable, "-m", "dask", "train"]
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 # The functions that are run; the Dask workers have neither of these files.
@@ -92,7 +94,7 @@ def command(client: Client, folder: Path) -> Callable[..., list[str]]:
     environment = {**os_environment, "DASK_SCHEDULER_ADDRESS": client.scheduler.address, "TERM": "xterm"}
 
     def make(*words: str) -> dict[str, Any]:
-        return {"args": [sys.executable, "-m", "dask", "train", *words], "cwd": folder, "env": environment}
+        return {"args": [*COMMAND, *words], "cwd": folder, "env": environment}
 
     return make
 
@@ -100,7 +102,12 @@ def command(client: Client, folder: Path) -> Callable[..., list[str]]:
 @pytest.fixture(scope="module")
 def dask_train(command: Callable[..., Any]) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs ``dask train`` with these words to its end."""
-    return lambda *words: subprocess.run(**command(*words), capture_output=True, text=True, timeout=60, check=False)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        given = command(*words)
+        return run_forked(["train", *words], given["cwd"], given["env"])
+
+    return run
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def table_of(parts: Sequence[Sequence[np.ndarray]], **settings: Any) -> Table:
         is_tuple=settings.pop("is_tuple", False),
     )
     settings = {"owner": np.zeros(len(parts), np.int64), "host_of_rank": np.zeros(1, np.int64)} | settings
-    return Table(schema=schema, lengths=np.array([len(part[0]) for part in parts], np.int64), **settings)
+    return Table(schema=schema, lengths=np.array([part[0].shape[0] for part in parts], np.int64), **settings)
 
 
 @pytest.fixture(scope="session", name="table_of")

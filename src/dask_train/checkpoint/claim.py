@@ -1,6 +1,6 @@
-"""Which run keeps its checkpoints at a place now: a small file next to them, which is renewed while the run lasts.
+"""Locks a folder of checkpoints for one run, by a small file that is renewed while the run lasts.
 
-It need not be removed after a run was killed: a claim that is not renewed any more counts for nothing.
+The file of a run that was killed need not be removed: a claim that is no longer renewed does not count.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from pathlib import Path
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import CheckpointError
 
-# How often a claim is renewed. One small object of a store is written in that time.
+# Seconds between renewals of a claim, each of which writes one small object.
 BEAT_S = 5.0
-# How long another run may take to end, or to be seen alive: three times as long, for one that is renewed late.
+# Seconds to wait until another run ends or renews its claim: three times as long, as a renewal may be late.
 WATCH_S = 15.0
 LOOK_S = 0.5
-# An older claim is not waited for: hosts' clocks are not that far apart.
+# Age in seconds from which a claim is not waited for: clocks of hosts differ by less.
 OLD_S = 600.0
-# How long the removal at the end is waited for.
+# Seconds to wait for the removal of the claim at the end.
 _END_S = 5.0
 _NAME = re.compile(r"run-[0-9a-f]{8}\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What the file holds.
+    """Contents of the file.
 
     Attributes
     ----------
     run, began
-        Which run, and when it was started.
+        Name of the run, and the time of its start.
     process
-        That of its chief; empty if that is unknown.
+        Identity of its chief's process; empty if unknown.
     settled
-        Whether it has seen that no other run is there.
+        Whether the run has checked that no other run is there.
     beat, at
-        How often it was renewed, and when last, in seconds since the epoch.
+        Number of renewals, and the time of the last one, in seconds since the epoch.
     """
 
     run: str
@@ -55,12 +55,12 @@ class Claim:
 
 
 class Claiming:
-    """Claims a place for a run for as long as this process keeps checkpoints there.
+    """Claims a folder for a run as long as this process saves checkpoints there.
 
     Parameters
     ----------
     place
-        Where, and which run this is.
+        Location of the folder, and settings of this run.
     """
 
     def __init__(self, place: CheckpointPlace) -> None:
@@ -72,7 +72,7 @@ class Claiming:
         self._renewing: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Claim the place.
+        """Claim the folder.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class Claiming:
         self._renew(settled=True)
 
     def end(self) -> None:
-        """Release the place; soon, also where the store does not answer."""
+        """Release the folder; within seconds, also if the store does not answer."""
         self._over.set()
         if self._renewing is not None:
             self._renewing.join(_END_S)
@@ -123,7 +123,7 @@ class Claiming:
         return {name: self._read(name) for name in names if _NAME.fullmatch(name) and name != self._name}
 
     def _read(self, name: str) -> Claim | None:
-        """Return what is there; None if it is gone, or just being written."""
+        """Return the claim in a file; None if it is gone, or just being written."""
         system, root = self._place.opened()
         try:
             return Claim(**json.loads(system.cat_file(f"{root}/{name}")))

@@ -73,37 +73,38 @@ def _names(system: Any, root: str) -> list[str]:
 
 
 class Retention:
-    """Removes what does not stay.
+    """Removes the checkpoints of a run that need not be kept.
 
     Parameters
     ----------
     keep
-        How many of the last ones stay.
+        Number of the last checkpoints to keep.
     """
 
     def __init__(self, keep: int) -> None:
         self._keep = keep
-        self._bests: dict[str, str] = {}  # which one was the best, by what each manifest tells
-        self._held: set[str] = set()  # which may yet turn out to be the best
-        self._saved: list[str] = []  # by this run, in their order
+        self._bests: dict[str, str] = {}  # name -> name of the best checkpoint, as its manifest has it
+        self._held: set[str] = set()  # names of checkpoints whose scores are still to come
+        self._saved: list[str] = []  # names of this run's checkpoints, in the order they were saved
 
     def saved(self, name: str, best: Best | None, *, is_held: bool) -> None:
-        """Note that a checkpoint of that name was kept, and which is the best one now; one that is held stays."""
+        """Record that a checkpoint was saved, and the best one now; with ``held`` keep it until :meth:`release`."""
         self._saved.append(name)
         self._note(name, best)
         if is_held:
             self._held.add(name)
 
     def release(self, name: str) -> str:
-        """Hold one no more; which one was saved last."""
+        """Stop holding a checkpoint; return the name of the one that was saved last."""
         self._held.discard(name)
         return self._saved[-1]
 
     def tell(self, system: Any, root: str, name: str, best: Best) -> None:
-        """Let the manifests of a checkpoint, and of those that were saved since, name another best one."""
-        for each in reversed(self._saved[self._saved.index(name) :]):  # the last one first: it counts
+        """Write another best checkpoint into the manifests of a checkpoint and of those that were saved since."""
+        # The last one first, as training resumes from it.
+        for each in reversed(self._saved[self._saved.index(name) :]):
             file = f"{root}/{each}.json"
-            if system.exists(file):  # else it was removed, as an old one
+            if system.exists(file):  # else it was removed as an old one
                 manifest = replace(Manifest.from_bytes(system.cat_file(file)), best=best)
                 put_manifest(system, root, each, manifest.to_bytes())
                 self._note(each, best)
@@ -112,21 +113,21 @@ class Retention:
         self._bests[name] = "" if best is None else best.checkpoint
 
     def remove(self, system: Any, root: str, old: dict[str, bool], whole: Sequence[str], new: str) -> None:
-        """Remove old ones; first the manifest, then the files.
+        """Remove old checkpoints; of each, first the manifest, then the files.
 
-        Those stay that one which stays calls the best: training may resume from it if later ones are damaged.
-        Those that are held stay, too.
+        A checkpoint is kept if the manifest of a kept one names it as the best: training may resume from that one if
+        later ones are damaged. Held checkpoints are kept, too.
 
         Parameters
         ----------
         system, root
-            The file system and the path there.
+            File system, and the path of the folder.
         old
-            Those that may be removed, and whether each has a manifest.
+            Names of checkpoints that may be removed, and whether each has a manifest.
         whole
-            Of these the ones that count, by their numbers.
+            Names of the complete ones among these, ascending by number.
         new
-            The one that has just been kept.
+            Name of the checkpoint that was saved last.
         """
         last = whole[max(0, len(whole) - (self._keep - 1)) :]
         best = {self._best_by(system, root, name) for name in (*last, new)}
@@ -137,7 +138,7 @@ class Retention:
                 system.rm(f"{root}/{name}", recursive=True)
 
     def _best_by(self, system: Any, root: str, name: str) -> str:
-        """Return which checkpoint was the best one when that was kept; empty if none was."""
+        """Return the name of the best checkpoint in a checkpoint's manifest; empty if there is none."""
         if name not in self._bests:
             try:
                 self._note(name, Manifest.from_bytes(system.cat_file(f"{root}/{name}.json")).best)

@@ -1,4 +1,4 @@
-"""What belongs to a checkpoint: its files with their checksums, and which run has kept it. Written last."""
+"""The manifest of a checkpoint: its files with checksums, and the run that saved it. It is written after the files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 from dask_train.checkpoint.best import Best
 from dask_train.errors import CheckpointError
 
-# Of what lies in a folder of checkpoints: names, manifests, checksums. Raised when an older version can't read it.
+# Version of names, manifests and checksums in a folder; increased when older versions can't read them.
 FORMAT = 2
 
-# Batches that have gone into a checkpoint: of which run, of which role, and the fields of each
+# Batches that were trained on before a checkpoint: run, role, and the fields of each
 # :class:`~dask_train.data.account.BatchRange`.
 Cover = tuple[str, str, list[list[int]]]
 
 
 class DamagedError(Exception):
-    """A checkpoint is not what was written; the text says what of it, without a full stop."""
+    """Raised if a checkpoint is damaged; the text names the damage, without a full stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +32,15 @@ class Manifest:
     Attributes
     ----------
     run, began, attempt
-        Which run has kept it, when that began, and which start of the role that wrote it.
+        Name of the run that saved it, time of the run's start, and number of the writing role's start.
     files
-        Size in bytes and SHA-256 of each, by its path in the checkpoint.
+        Path in the checkpoint -> size in bytes and SHA-256.
     covers
-        Which batches have gone into it.
+        Batches that were trained on before.
     saved
-        When it was written, in seconds since the epoch.
+        Time of writing, in seconds since the epoch.
     best
-        The best checkpoint then, perhaps this one; None if none has a score.
+        Best checkpoint at that time, perhaps this one; None if none has a score.
     """
 
     run: str
@@ -52,20 +52,20 @@ class Manifest:
     best: Best | None = None
 
     def to_bytes(self) -> bytes:
-        """Give what is stored: JSON, with a checksum of its own."""
+        """Return the manifest as JSON with a checksum of its own."""
         contents = {"format": FORMAT, **asdict(self)}
         return json.dumps({**contents, "sha256": _checksum(contents)}, indent=1).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Return the manifest that was stored so.
+        """Return the manifest of :meth:`to_bytes`.
 
         Raises
         ------
         DamagedError
-            It was not.
+            The data is not what was written.
         CheckpointError
-            It is of a later format.
+            The manifest has a later format.
         """
         try:
             contents = json.loads(data)

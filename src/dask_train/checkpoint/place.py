@@ -1,4 +1,4 @@
-"""Where a run keeps checkpoints and how often, and what distinguishes it from other runs in the same place."""
+"""Location and policy of a run's checkpoints, and the identity of the run among others in the same folder."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from dask_train.stores import open_store
 @shows_no_secrets
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPlace:
-    """Where a run keeps checkpoints, how often, and whether it resumes from those of earlier runs.
+    """Location and policy of a run's checkpoints.
 
     Attributes
     ----------
     url
-        A path that all hosts share, or an fsspec URL such as ``s3://bucket/run``.
+        Path that all hosts share, or an fsspec URL such as ``s3://bucket/run``.
     run
-        The run's name, which no other run has.
+        Unique name of the run.
     began
-        When it was started, in seconds since the epoch, by its client's clock.
+        Time of the run's start, in seconds since the epoch, by the client's clock.
     resume
-        Whether it begins with the last one that is there, whichever run has kept it.
+        Whether to begin with the last checkpoint in the folder, of whichever run. Default: false.
     every_steps, every_s, keep, best, mode
         See :class:`~dask_train.checkpoint.policy.Checkpoint`.
     storage_options
-        For its file system; not in the ``repr``.
+        Options of the file system; not in the ``repr``.
     """
 
     url: str
@@ -46,7 +46,7 @@ class CheckpointPlace:
 
     @property
     def policy(self) -> Checkpoint:
-        """Return how often, and which ones stay; ``restore_best`` is for the client alone."""
+        """Return the checkpoint policy, without ``restore_best``, which only the client needs."""
         return Checkpoint(
             self.url,
             every_steps=self.every_steps,
@@ -58,6 +58,6 @@ class CheckpointPlace:
         )
 
     def opened(self) -> tuple[Any, str]:
-        """Return the file system, and the path there."""
+        """Return the file system, and the path of the folder in it."""
         system, root = open_store(self.url, self.storage_options)
         return system, root.rstrip("/")

@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import numpy as np
 from dask import delayed
 
-from dask_train.collections.blocks import array_of_views, check_plain, delayed_blocks, with_own_rows
+from dask_train.collections.blocks import (
+    array_of_views,
+    check_plain,
+    check_unmasked,
+    delayed_blocks,
+    has_sparse_blocks,
+    with_own_rows,
+)
 from dask_train.collections.partition.form import PartitionForm
 from dask_train.collections.partition.kinds import ColumnPlan
 from dask_train.collections.partition.plan import Read, make_plan
@@ -21,6 +27,9 @@ from dask_train.collections.persisted import array_persisted_nbytes
 from dask_train.collections.pickled import carried
 from dask_train.collections.source import Source
 from dask_train.data.columns import TEXT, Column
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +63,17 @@ class ArraySource(Source):
         return [make(number, *pieces) for number, pieces in enumerate(zip(*delayed_blocks(self.cut), strict=True))]
 
 
-def array_source(what: str, form: PartitionForm) -> Source:
+def array_source(what: str, form: PartitionForm, *, sparse: bool = False) -> Source:
     """Arrays, and frames of pandas, which are made arrays here: by one copy, unless they are made of an array.
+
+    Parameters
+    ----------
+    what
+        How errors call the data.
+    form
+        The data, taken apart.
+    sparse
+        Whether matrices may be sparse, and stay so.
 
     Raises
     ------
@@ -64,8 +82,11 @@ def array_source(what: str, form: PartitionForm) -> Source:
     """
     plan, values = make_plan(what, form), form["values"]
     raw_arrays = [_array(what, one, values) for one in plan["reads"]]
-    arrays = tuple(_dask_array(what, value) for value in raw_arrays)
-    as_arrays: list[Any] = [{"piece": number, "columns": None, "matrix": None} for number in range(len(arrays))]
+    arrays = tuple(_dask_array(what, value, sparse=sparse) for value in raw_arrays)
+    as_arrays: list[Any] = [
+        {"piece": number, "columns": None, "matrix": None, **({"sparse": True} if has_sparse_blocks(array) else {})}
+        for number, array in enumerate(arrays)
+    ]
     counts = [array.shape[0] for array in arrays]
     known = [int(count) for count in counts if not np.isnan(count)]
     if len(set(known)) > 1:
@@ -74,17 +95,15 @@ def array_source(what: str, form: PartitionForm) -> Source:
         raise ValueError(f"{what} has no rows.")
     cut = _cut_alike(arrays)
     rows = [size for array in arrays for size in array.shape[1:]]
-    # The length of texts is unknown.
-    nbytes = [math.nan if array.dtype.hasobject else array.nbytes for array in arrays]
+    # The lengths of texts and of sparse rows are unknown.
+    nbytes = [math.nan if array.dtype.hasobject or has_sparse_blocks(array) else array.nbytes for array in arrays]
     return ArraySource(
         names=plan["names"],
         is_tuple=plan["is_tuple"],
         num_rows=known[0] if known else None,
         nbytes=None if np.isnan(sum(nbytes)) else int(sum(nbytes)),
         lengths=next((tuple(map(int, array.chunks[0])) for array in cut if not np.isnan(array.shape[0])), None),
-        columns=None
-        if any(map(np.isnan, rows))
-        else tuple(Column(dtype=_stored_dtype(array), row_shape=array.shape[1:]) for array in arrays),
+        columns=None if any(map(np.isnan, rows)) else tuple(map(_column, arrays)),
         arrays=arrays,
         cut=cut,
         plan={**plan, "reads": as_arrays, "taken_apart": True},
@@ -118,16 +137,22 @@ def _view(frame: Any, columns: Sequence[ColumnPlan], dtype: str) -> np.ndarray |
     )
 
 
-def _stored_dtype(array: da.Array) -> str:
-    return TEXT if array.dtype.hasobject else array.dtype.str
+def _column(array: da.Array) -> Column:
+    dtype = TEXT if array.dtype.hasobject else array.dtype.str
+    return Column(dtype=dtype, row_shape=array.shape[1:], is_sparse=has_sparse_blocks(array))
 
 
-def _dask_array(what: str, value: Any) -> da.Array:
+def _dask_array(what: str, value: Any, *, sparse: bool) -> da.Array:
+    import dask.array as da  # takes a second, and many runs have none
+
     if value.ndim == 0:
         raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
     if value.dtype.hasobject and value.dtype != object and value.dtype.kind != "T":
         raise TypeError(f"{what} has an array of {value.dtype}; make it numbers, with astype for instance.")
-    check_plain(what, value)
+    if sparse and value.ndim == 2:
+        check_unmasked(what, value)
+    else:
+        check_plain(what, value)
     if isinstance(value, da.Array):
         return value
     if value.dtype.hasobject:
@@ -136,8 +161,11 @@ def _dask_array(what: str, value: Any) -> da.Array:
 
 
 def _cut_alike(arrays: Sequence[da.Array]) -> tuple[da.Array, ...]:
-    """Return the same rows in chunks like those of the largest array, each with its rows whole."""
-    first = max(arrays, key=lambda array: (not np.isnan(array.shape[0]), array.nbytes))
+    """Return the same rows in chunks like those of the largest array, each with its rows whole.
+
+    Sparse rows stay as they are cut: Dask can't put all kinds of them together.
+    """
+    first = max(arrays, key=lambda array: (not np.isnan(array.shape[0]), has_sparse_blocks(array), array.nbytes))
     cut = []
     for array in arrays:
         whole_rows = dict.fromkeys(range(1, array.ndim), -1)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import dask
-import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.core import flatten
@@ -19,6 +18,10 @@ from dask_train.collections.bags import is_bag
 from dask_train.collections.tensors import as_numpy
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import Column
+from dask_train.data.sparse_rows import is_sparse
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 # NumPy arrays are cut into blocks of about this size.
 PIECE_BYTES = parse_bytes("32 MiB")
@@ -104,6 +107,8 @@ def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:
 
 
 def _dask_array(what: str, value: Any) -> da.Array:
+    import dask.array as da  # takes a second, and many runs have none
+
     value = as_numpy(what, value)
     if not hasattr(value, "dtype") or not hasattr(value, "shape") or hasattr(value, "iloc"):
         change = " Of a bag of dicts make one: bag.to_dataframe()." if is_bag(value) else ""
@@ -117,29 +122,48 @@ def _dask_array(what: str, value: Any) -> da.Array:
     return da.from_array(value, chunks=(max(1, PIECE_BYTES // row_bytes), *value.shape[1:]))
 
 
-def array_of_views(value: np.ndarray, rows: int | None = None) -> da.Array:
+def array_of_views(value: Any, rows: int | None = None) -> da.Array:
     """Return a NumPy array as a Dask array of views, which ``da.from_array`` would copy, and hash.
 
     Parameters
     ----------
+    value
+        A NumPy array; or a sparse matrix, whose rows are copied.
     rows
         Of each chunk. Default: as many as :data:`PIECE_BYTES` take.
     """
-    value = np.asarray(value)  # of a memory map, too
-    rows = rows or max(1, PIECE_BYTES // max(1, value.nbytes // max(1, len(value))))
-    name, rest = f"{_VIEWS}{uuid4().hex}", (0,) * (value.ndim - 1)
-    pieces = [value[start : start + rows] for start in range(0, max(1, len(value)), rows)]
-    chunks = (tuple(map(len, pieces)), *((size,) for size in value.shape[1:]))
+    # Of a memory map, too.
+    value = value.tocsr() if is_sparse(value) else np.asarray(value)
+    num_rows = value.shape[0]
+    nbytes = value.data.nbytes + value.indices.nbytes if is_sparse(value) else value.nbytes
+    rows = rows or max(1, PIECE_BYTES // max(1, nbytes // max(1, num_rows)))
+    return array_of_pieces([value[start : start + rows] for start in range(0, max(1, num_rows), rows)])
+
+
+def array_of_pieces(pieces: Sequence[Any]) -> da.Array:
+    """Return arrays, or sparse matrices, of this process as the chunks of one Dask array."""
+    import dask.array as da
+
+    first = pieces[0]
+    name, rest = f"{_VIEWS}{uuid4().hex}", (0,) * (first.ndim - 1)
+    chunks = (tuple(piece.shape[0] for piece in pieces), *((size,) for size in first.shape[1:]))
     graph = {(name, number, *rest): piece for number, piece in enumerate(pieces)}
-    return da.Array(graph, name, chunks, dtype=value.dtype, meta=value[:0])
+    return da.Array(graph, name, chunks, dtype=first.dtype, meta=first[:0])
 
 
 def with_own_rows(array: da.Array) -> da.Array:
-    """Return a copy of what :func:`array_of_views` has made, and any other array as it is."""
+    """Return a copy of what :func:`array_of_pieces` has made, and any other array as it is."""
+    import dask.array as da
+
     if not array.name.startswith(_VIEWS):
         return array
     graph = {key: piece.copy() for key, piece in dict(array.__dask_graph__()).items()}
     return da.Array(graph, array.name, array.chunks, dtype=array.dtype, meta=meta_of(array))
+
+
+def has_sparse_blocks(value: Any) -> bool:
+    """Return whether a value is a sparse matrix, or a Dask array of them."""
+    return is_sparse(meta_of(value))
 
 
 def check_plain(what: str, value: Any) -> None:
@@ -157,7 +181,10 @@ def check_plain(what: str, value: Any) -> None:
     kind = type(block).__name__
     has, change = f"a {kind}, a sparse matrix", "Make it dense, X.toarray()"
     if block is not value:
-        has, change = f"chunks of {kind}, sparse matrices", "Make them dense, X.map_blocks(lambda rows: rows.toarray())"
+        has, change = (
+            f"chunks of {kind}, sparse matrices",
+            "Make them dense, X.map_blocks(lambda rows: rows.toarray(), dtype=X.dtype)",
+        )
     raise TypeError(
         f"{what} has {has}, and rows are dense arrays here. {change}. The models of dask_train.linear_model fit, "
         "predict and score sparse rows by their own methods."
@@ -207,6 +234,8 @@ def arrays_by_block(
     list
         A Dask array ``(num_rows, *row_shape)`` for each output, with the chunks of rows of the first array.
     """
+    import dask.array as da
+
     axes = iter(range(1, 1000))
     arguments = [part for array in arrays for part in (array, (_ROWS, *(next(axes) for _ in array.shape[1:])))]
     settings: dict[str, Any] = {"align_arrays": False, "concatenate": None}
@@ -224,6 +253,8 @@ def arrays_by_block(
 def _blockwise(
     task: Callable[..., Any], arguments: list[Any], output: Column, name: str, axes: Any, settings: Mapping[str, Any]
 ) -> da.Array:
+    import dask.array as da
+
     new_axes = {next(axes): size for size in output.row_shape}
     return da.blockwise(
         task,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
@@ -17,6 +16,7 @@ from dask_train.collections.frames import frame_source, is_dask_frame
 from dask_train.collections.partition.form import Picks, open_form, picks_of
 from dask_train.collections.source import OwnRows, Source
 from dask_train.collections.tensors import as_numpy
+from dask_train.data.sparse_rows import is_sparse
 
 
 def check_data(
@@ -26,6 +26,7 @@ def check_data(
     features: str | Sequence[str] | None = None,
     label: str | None = None,
     picks: Picks | None = None,
+    sparse: bool = False,
 ) -> Source:
     """Return what a user passed, as a source of partitions; nothing is computed.
 
@@ -44,6 +45,8 @@ def check_data(
         A column of a frame, or an entry of a dict, that makes batches ``(x, y)``.
     picks
         In place of both, what makes each array of a batch.
+    sparse
+        Whether matrices may be sparse: for those who read partitions as CSR matrices, or batches, which are dense.
 
     Returns
     -------
@@ -76,19 +79,23 @@ def check_data(
     form = open_form(what, data, picks)
     form["values"] = [as_numpy(what, value) for value in form["values"]]
     for value in form["values"]:
-        _check_type(what, value)
+        _check_type(what, value, sparse=sparse)
     if any(map(is_dask_frame, form["values"])):
         return frame_source(what, form)
-    return array_source(what, form)
+    return array_source(what, form, sparse=sparse)
 
 
-def _check_type(what: str, value: Any) -> None:
+def _check_type(what: str, value: Any, *, sparse: bool) -> None:
     if _is_delayed(value):
         raise TypeError(
             f"{what} has a {type(value).__name__}, which does not tell its rows. Pass a list, [part, part, ...], in "
             "which each delayed result is a partition with all columns; or make an array of it, with "
             "dask.array.from_delayed."
         )
+    if sparse and is_sparse(value):
+        return
+    import dask.array as da  # takes a second, and many runs have none
+
     if not (isinstance(value, da.Array | np.ndarray) or is_dask_frame(value) or _is_pandas(value)):
         is_plain = is_dask_collection(value) or isinstance(value, str) or hasattr(value, "dtype")
         is_dataset = not is_plain and (hasattr(value, "__getitem__") or hasattr(value, "__iter__"))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dask_train.compat.dask import meta_of
+from dask_train.data.sparse_rows import is_sparse
+
 
 def is_future(value: Any) -> bool:
     """Return whether it stands for something in a cluster.
@@ -28,7 +31,7 @@ def array_persisted_nbytes(arrays: Iterable[Any]) -> int | None:
     total = 0
     for array in {array.name: array for array in arrays}.values():
         layers = future_layers(array.__dask_graph__())
-        if layers and (layers != {array.name} or array.nbytes != array.nbytes):
+        if layers and (layers != {array.name} or array.nbytes != array.nbytes or is_sparse(meta_of(array))):
             return None
         total += int(array.nbytes) if layers else 0
     return total

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 from dask.tokenize import tokenize
@@ -14,6 +13,9 @@ from dask.tokenize import tokenize
 from dask_train.collections.pickled import carried
 from dask_train.data.columns import Column
 from dask_train.data.decoder import Decoder
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 _PREFIX = "dask-train-rows"
 
@@ -38,10 +40,9 @@ class SharedOrigin:
     decoded: Column | None = None
 
 
-def view(segment: Any, column: int) -> np.ndarray:
-    """Return a block: a read-only view of a segment's shared memory."""
-    array: np.ndarray = segment.arrays()[column]
-    return array
+def view(segment: Any, column: int) -> Any:
+    """Return a block: a read-only view of a segment's shared memory, a CSR matrix of sparse rows."""
+    return segment.arrays()[column]
 
 
 def decoded_rows(segment: Any, number: int, column: Column) -> np.ndarray:
@@ -56,7 +57,7 @@ def decoded_rows(segment: Any, number: int, column: Column) -> np.ndarray:
 
 def arrays_of(
     segments: Mapping[Any, Any],
-    columns: Sequence[tuple[str, tuple[int, ...]]],
+    columns: Sequence[Column],
     lengths: Sequence[int],
 ) -> list[da.Array]:
     """Return one array a column, ``(num_rows, *row_shape)``, one block a segment; nothing is copied.
@@ -66,25 +67,38 @@ def arrays_of(
     segments
         Futures of segments, by key, in order.
     columns
-        dtype and row shape of each.
+        What they are.
     lengths
         Rows of each segment.
     """
+    import dask.array as da  # takes a second, and many runs have none
+
     viewed = carried(view)
     own = f"{_PREFIX}-segments-{len(columns)}-{tokenize(list(segments))}"
     arrays = []
-    for number, (dtype, row_shape) in enumerate(columns):
+    for number, column in enumerate(columns):
         name = f"{_PREFIX}-{number}-{tokenize(list(segments))}"
-        rest = (0,) * len(row_shape)
+        rest = (0,) * len(column.row_shape)
         blocks = {(name, block, *rest): (viewed, key, number) for block, key in enumerate(segments)}
         graph = HighLevelGraph({own: dict(segments), name: blocks}, {own: set(), name: {own}})
-        chunks = (tuple(lengths), *((size,) for size in row_shape))
-        arrays.append(da.Array(graph, name, chunks, dtype=np.dtype(dtype)))
+        chunks = (tuple(lengths), *((size,) for size in column.row_shape))
+        arrays.append(da.Array(graph, name, chunks, dtype=np.dtype(column.dtype), meta=_empty_block(column)))
     return arrays
+
+
+def _empty_block(column: Column) -> Any:
+    """Return what Dask takes for a block without rows; None of a dense array, which its dtype tells."""
+    if not column.is_sparse:
+        return None
+    from scipy.sparse import csr_array
+
+    return csr_array((0, *column.row_shape), dtype=column.dtype)
 
 
 def decoded(array: da.Array, decoder: Decoder) -> da.Array:
     """Return an array of :func:`arrays_of` as batches are to have it: lazily."""
+    import dask.array as da
+
     origin = origin_of(array)
     assert origin is not None
     column = Column(dtype=array.dtype.str, row_shape=tuple(map(int, array.shape[1:])), decoder=decoder)
@@ -100,6 +114,8 @@ def decoded(array: da.Array, decoder: Decoder) -> da.Array:
 
 def origin_of(array: Any) -> SharedOrigin | None:
     """Return what an array was made of by :func:`arrays_of` or :func:`decoded`; None for any other."""
+    import dask.array as da
+
     if not isinstance(array, da.Array) or not array.name.startswith(_PREFIX):
         return None
     layers = array.__dask_graph__().layers

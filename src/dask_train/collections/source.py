@@ -54,9 +54,10 @@ class Source(ABC):
         part
             :func:`dask_train.collections.partition.part`, as it travels.
         finish
-            Given a list of C-contiguous arrays of numbers, one a column, each ``(rows, *row_shape)``; picklable. It
-            runs in the same task as ``part``, and must not write into what it is given, which may be the user's own
-            memory. A partition without rows may come as ``(0,)`` whatever its row shape and dtype are elsewhere.
+            Given a list of C-contiguous arrays of numbers, or CSR matrices of sparse columns, one a column, each
+            ``(rows, *row_shape)``; picklable. It runs in the same task as ``part``, and must not write into what it is
+            given, which may be the user's own memory. A partition without rows may come as ``(0,)`` whatever its row
+            shape and dtype are elsewhere.
 
         Returns
         -------

@@ -314,6 +314,11 @@ class ProcessGroup:
         return len(self._groups)
 
     @property
+    def may_sum_early(self) -> bool:
+        """Return whether sums of sections may begin before all arrays are there, as pays between hosts."""
+        return self.num_hosts > 1
+
+    @property
     def top(self) -> int:
         """How far this host's memory is taken by channels."""
         return self._memory.top

@@ -5,108 +5,44 @@ See ``docs/design/0020-replacement-in-place.md``.
 
 from __future__ import annotations
 
-import pickle
+import math
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any
 
 import numpy as np
 
-from dask_train.collectives.calls import Answer, Calls
-from dask_train.collectives.hosts import Hosts
+from dask_train.collectives.calls import Calls
+from dask_train.collectives.formation import Formation, ReplacingRun, State
+from dask_train.collectives.handover import NO_BORDER, Handover, NoSuccessorError, Position
+from dask_train.collectives.lost import PeerLostError
 from dask_train.collectives.mirror import Mirrors
-from dask_train.collectives.process_group import ProcessGroup
+from dask_train.collectives.process_group import InterHostSum, ProcessGroup
+from dask_train.collectives.ring import Ring
 from dask_train.collectives.share_sums import ShareBuffer
 from dask_train.collectives.shared_memory import SharedMemory, SumBuffer
 from dask_train.errors import DaskTrainError
 
 # How often a rank that waits looks whether another one was lost.
 _LOOK_S = 0.02
-_NO_STATE = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Formation:
-    """The ranks as they have met.
-
-    Attributes
-    ----------
-    hosts, rank
-        Where all are, and which this is.
-    memory
-        What the ranks of this host share.
-    attempts
-        By rank, which start of it has come.
-    """
-
-    hosts: Hosts
-    rank: int
-    memory: SharedMemory
-    attempts: Sequence[int]
-
-
-class ReplacingRun(Protocol):
-    """The run, as a group sees it whose ranks are replaced."""
-
-    def form(self, size: int = 0) -> Formation:
-        """Meet all ranks, those that were replaced among them.
-
-        Parameters
-        ----------
-        size
-            How many they are to be; 0 for one that comes new, which meets the others.
-
-        Raises
-        ------
-        DaskTrainError, ValueError
-            They can't be met.
-        """
-
-    def lost_attempt(self, rank: int) -> int:
-        """Return the last start of a rank whose process is gone; -1 where none is."""
-
-    def start_all_again(self, why: str) -> NoReturn:
-        """Let the run start all ranks again, and wait for the end of this process."""
-
-
-@dataclass(frozen=True)
-class State:
-    """The state from which a newcomer continues.
-
-    Attributes
-    ----------
-    border
-        The number of the border.
-    shared
-        What all ranks have, from the function that :meth:`ReplaceableGroup.border` was given.
-    own
-        What was the lost rank's own there, as it was mirrored; None for one that comes in no one's place.
-    """
-
-    border: int
-    shared: Any
-    own: bytes | None
-
-
-class PeerLostError(Exception):
-    """Another rank is lost, and will not come to where this one waits."""
 
 
 class ReplaceableGroup(ProcessGroup):
-    """The ranks of one host that agree at every step, where a lost rank is replaced in place, and others may join.
+    """The ranks of a run that agree at every step, where a lost rank is replaced in place, and others may join.
 
     The trainer marks borders: places between two calls at which the state of all ranks is known. Between two borders
     only what is a rank's own may change.
+
+    No rank completes a call before all have begun it, also over hosts. So a rank is at most one call ahead of another.
 
     Parameters
     ----------
     run
         How ranks meet again, and learn of losses.
     formation
-        The ranks as they have met, on one host.
+        The ranks as they have met.
     timeout_s
         How long one may wait for the others, in seconds.
 
@@ -120,19 +56,24 @@ class ReplaceableGroup(ProcessGroup):
     _look_s = _LOOK_S
 
     def __init__(self, run: ReplacingRun, formation: Formation, timeout_s: float) -> None:
-        super().__init__(formation.hosts, formation.rank, formation.memory, None, timeout_s)
+        super().__init__(formation.hosts, formation.rank, formation.memory, formation.across, timeout_s)
+        self._ring: Ring | None = formation.across
         self._attempts = formation.attempts
         self._run, self._calls = run, Calls()
         self._border: int | None = None
         self._num_mirrored = self.size  # ranks that have a mirror at the border; others have joined there
         self._mirrored: dict[int, bytes | None] = {}  # the last two
+        self._unconfirmed: set[int] = set()  # borders that were mirrored since the last call
+        self._has_met = True  # whether no call was made since the ranks have met
+        self._to_pass: set[int] = set()  # those of them that are to go to the next host in the call in hand
+        self._is_loose = False  # whether hosts could come through the call in hand before others have begun it
         self._give: Callable[[], Any] = lambda: None
         self._is_inside = self._has_begun = self._is_checked = False  # calls are checked once a rank was replaced
         self.received: State | None = None
         self._placed: set[int] = set()
         self._held: list[SumBuffer] = []  # an id is taken by no other one while its owner lives
         self._mirrors = Mirrors(self._memory)
-        self._old: SharedMemory | None = None
+        self._left: list[SharedMemory] = []  # since all have come together last: what the lost have left is there
         try:
             self._take_up(formation)
         except PeerLostError:
@@ -152,7 +93,8 @@ class ReplaceableGroup(ProcessGroup):
         """
         self._mirrored = {number: kept for number, kept in self._mirrored.items() if number >= border - 1}
         self._mirrored[border] = own
-        self._mirrors.put(border, own)
+        self._mirrors.put(self.rank, border, own)
+        self._unconfirmed.add(border)
 
     def border(self, number: int, give: Callable[[], Any]) -> None:
         """Note that this rank's state is the one of this border; ``give`` returns what of it all ranks have."""
@@ -174,6 +116,7 @@ class ReplaceableGroup(ProcessGroup):
 
     def _waited(self) -> list[np.ndarray]:
         self._wait()
+        self._over_hosts(lambda _: self._all_hosts_come())
         return []
 
     # Calls, which are made again where they are interrupted
@@ -184,10 +127,11 @@ class ReplaceableGroup(ProcessGroup):
         dtype: np.dtype | type | str,
         sections: Sequence[int] | None = None,
         *,
-        rounds: bool = False,  # noqa: ARG002 - all ranks are on one host, where nothing is rounded
+        rounds: bool = False,
     ) -> SumBuffer:
         """Return memory for sums, as :class:`ProcessGroup` does; it gets its room when all ranks first use it."""
         channel = SumBuffer(shapes, dtype, sections)
+        channel.rounds = rounds
         if self._is_inside:
             self._use(channel)
         return channel
@@ -197,9 +141,12 @@ class ReplaceableGroup(ProcessGroup):
     ) -> list[np.ndarray]:
         """Return what ``how`` makes of all ranks' arrays, as of :class:`ProcessGroup`."""
         combine = super().combine
-        return self._made(
-            f"{how.__name__} of {_told(channel)}", lambda: combine(channel, arrays, how, weight), channel=channel
-        )
+
+        def make() -> list[np.ndarray]:
+            self._is_loose = not any(map(math.prod, channel.shapes))
+            return combine(channel, arrays, how, weight)
+
+        return self._made(f"{how.__name__} of {_told(channel)}", make, channel=channel)
 
     def sum_section(self, channel: SumBuffer, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the sum of some arrays of a channel, as of :class:`ProcessGroup`."""
@@ -215,9 +162,18 @@ class ReplaceableGroup(ProcessGroup):
 
     def sum_shares(self, channel: ShareBuffer, nodes: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
         """Return the sum over all shares, as of :class:`ProcessGroup`."""
+        if self.num_hosts > 1:
+            self._run.start_all_again(
+                "virtual_workers= is for workers of one host, and a worker was replaced on another"
+            )
         sum_shares = super().sum_shares
         text = f"sum over shares of {_told(channel)}"
         return self._made(text, lambda: sum_shares(channel, nodes), channel=channel)
+
+    @property
+    def may_sum_early(self) -> bool:
+        """Return false: whether it pays is measured, and a newcomer has measured nothing."""
+        return False
 
     def gather(self, key: Hashable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the rows of all ranks, as of :class:`ProcessGroup`."""
@@ -227,7 +183,12 @@ class ReplaceableGroup(ProcessGroup):
     def broadcast(self, channel: SumBuffer, arrays: Sequence[np.ndarray], root: int = 0) -> list[np.ndarray]:
         """Return the arrays of one rank, as of :class:`ProcessGroup`."""
         broadcast = super().broadcast
-        return self._made(f"broadcast of {_told(channel)}", lambda: broadcast(channel, arrays, root), channel=channel)
+
+        def make() -> list[np.ndarray]:
+            self._is_loose = True
+            return broadcast(channel, arrays, root)
+
+        return self._made(f"broadcast of {_told(channel)}", make, channel=channel)
 
     def exchange(
         self,
@@ -241,6 +202,7 @@ class ReplaceableGroup(ProcessGroup):
 
         def make() -> list[np.ndarray]:
             self._use(channel)
+            self._is_loose = any(all(_is_empty(places[rank]) for rank in group) for group in self._groups)
             return exchange(channel, mine, places, look)
 
         return self._made(f"exchange of {_told(channel)}", make)
@@ -253,14 +215,12 @@ class ReplaceableGroup(ProcessGroup):
     ) -> list[np.ndarray]:
         if self._is_inside:
             return make()
-        if self._calls.answers:
-            try:
-                return self._calls.answer(text)
-            except ValueError as error:
-                self._run.start_all_again(f"rank {self.rank}, which takes a lost one's place, can't follow: {error}")
         while True:
+            if self._calls.answers:
+                return self._answered(text)
             try:
                 with self._inside():
+                    self._to_pass, self._is_loose = self._passed_on(), False
                     if self._is_checked:
                         self._check_alike(text)
                     if channel is not None:
@@ -271,7 +231,46 @@ class ReplaceableGroup(ProcessGroup):
                 self._meet_again()
             else:
                 self._calls.made(text, results, channel)
+                self._unconfirmed.clear()
+                self._has_met = False
                 return results
+
+    def _passed_on(self) -> set[int]:
+        """Return which mirrors go to the next host in the call in hand; the same ones on all ranks.
+
+        After a meeting that is all of them: a newcomer has not mirrored what others have.
+        """
+        if not self._has_met:
+            return set(self._unconfirmed)
+        return set() if self._border is None else {self._border, self._border + 1}
+
+    def _answered(self, text: str) -> list[np.ndarray]:
+        """Return what a call came to that others have made already."""
+        try:
+            results = self._calls.answer(text)
+        except ValueError as error:
+            self._run.start_all_again(f"rank {self.rank}, which takes a lost one's place, can't follow: {error}")
+        self._unconfirmed.clear()
+        return results
+
+    def _over_hosts(self, do: Callable[[InterHostSum], None]) -> None:
+        """Let the first rank of this host do its part with those of others, after it has passed mirrors on."""
+
+        def passed(across: InterHostSum) -> None:
+            assert self._ring is not None
+            if borders := self._to_pass:
+                self._to_pass = set()
+                self._mirrors.put_packed(self._ring.pass_on(self._mirrors.packed(self._group, borders)))
+            if self._is_loose:
+                self._is_loose = False
+                self._ring.meet()
+            do(across)
+
+        super()._over_hosts(passed)
+
+    def _all_hosts_come(self) -> None:
+        assert self._ring is not None
+        self._ring.meet()
 
     def _check_alike(self, text: str) -> None:
         """Check that all ranks make the same call: a rank that took a lost one's place might have gone another way.
@@ -315,85 +314,102 @@ class ReplaceableGroup(ProcessGroup):
             formation = self._run.form(size)
         except (DaskTrainError, ValueError, OSError) as error:
             self._run.start_all_again(f"workers could not meet again: {error}")
-        if len(formation.hosts.groups) > 1:
-            formation.memory.close()
-            self._run.start_all_again("a worker can be replaced in place on one host only, and there are several")
+        if len(formation.hosts.groups) > 1 and size not in (0, self.size):
+            self._run.start_all_again("workers join and leave on one host only, and there are several")
         return formation
 
     def _meet_again(self, size: int = 0) -> None:
         """Meet until no rank is lost meanwhile. Default of ``size``: as many as before."""
         while True:
             self._memory.leave()  # else one that waits here for this rank, and not for the lost one, would wait on
+            self._leave_ring()
             formation = self._met(size or self.size)
             with suppress(PeerLostError):
                 self._take_up(formation)
                 return
 
+    def _leave_ring(self) -> None:
+        if self._ring is not None:
+            self._ring.close()
+        self._ring = self._across = None
+
     def _take_up(self, formation: Formation) -> None:
         """Continue in new memory, where newcomers get the state of those whose place they take."""
-        if self._old is None:
-            self._old = self._memory  # the last one in which all had come together: what the lost have left is there
         if formation.memory is not self._memory:
-            if self._memory is not self._old:
-                self._memory.close()
-            self._memory, self._attempts = formation.memory, formation.attempts
-            hosts = formation.hosts
+            self._left.append(self._memory)
+            self._memory, self._attempts, hosts = formation.memory, formation.attempts, formation.hosts
+            self._ring = self._across = formation.across
             self.size, self._groups, self._group = len(hosts.addresses), hosts.groups, hosts.group_of(self.rank)
         self._channels.clear()
         self._placed.clear()
         self._held.clear()
         self._mirrors = Mirrors(self._memory)
         for border, own in self._mirrored.items():
-            self._mirrors.put(border, own)
+            self._mirrors.put(self.rank, border, own)
         with self._inside():
-            data = self._state_for_newcomers()
-            if self._border is None and data is not None:
-                state, calls = self._unpacked(data)
-                self._mirrors.put(state.border, state.own)  # of one that joins: none before it has begun
+            self._to_pass, self._is_loose = set(), False
+            handed = self._handed_over()
+            if not self._has_begun and handed.border != NO_BORDER:
+                self._mirrors.put(self.rank, handed.border, handed.own(self.rank))  # None of one that joins
             self._wait()
-        if self._border is None and data is not None:  # not before all have come so far
-            self.received, self._border, self._mirrored = state, state.border, {state.border: state.own}
-            self._calls.go_through(calls)
-        self._has_begun, self._is_checked = True, self._is_checked or data is not None
-        if self._old is not self._memory:
-            self._old.close()
-        self._old = None
+            if handed.border != NO_BORDER:
+                self._to_pass = {handed.border, handed.border + 1}  # who is ahead has mirrored the next one as well
+            self._over_hosts(lambda _: self._all_hosts_come())
+        self._adopt(handed)  # not before all have come so far
+        for memory in self._left:
+            memory.close()
+        self._left.clear()
 
-    def _state_for_newcomers(self) -> np.ndarray | None:
-        """Return the state at the border, if some ranks have one and others need it."""
-        border = _NO_STATE if self._border is None else self._border
-        (positions,) = super().gather("at", [np.array([[border, self._calls.number, self._calls.is_whole]], np.int64)])
-        have = [rank for rank, (at, *_) in enumerate(positions.tolist()) if at != _NO_STATE]
-        lack = [rank for rank in range(self.size) if rank not in have]
-        if not have or not lack:
-            if self._has_begun and not have:
-                self._run.start_all_again("a worker was lost before the first step")
-            return None
-        if len({tuple(positions[rank]) for rank in have}) > 1 or not positions[have[0], 2]:
-            self._run.start_all_again("the workers that are left are not at one place, or have no room for its results")
-        state = self._given(lack) if self.rank == have[0] else b""
-        (data,) = super().gather("state", [np.frombuffer(state, np.uint8)])
-        return data
+    def _handed_over(self) -> Handover:
+        """Return what ranks continue with; all call it."""
+        border = NO_BORDER if self._border is None else self._border
+        calls = self._calls
+        mine = Position(not self._has_begun, border, calls.completed, calls.number, calls.is_whole, self._is_checked)
+        handover = Handover([Position.of(row) for row in self._gathered("at", mine.row)])
+        if self._has_begun and handover.border == NO_BORDER:
+            self._run.start_all_again("a worker was lost before the first step")
+        if not handover.is_needed:
+            return handover
+        try:
+            handover.check()
+            mirrors = [Mirrors(memory) for memory in (self._memory, *reversed(self._left))]
+            has = handover.found_in(mirrors)
+            everyones = self._gathered("mirrors", np.array([[rank in has for rank in range(self.size)]], np.int64))
+            needed = range(min(self.size, self._num_mirrored)) if self._has_begun else ()
+            mine_given = handover.given(self.rank, has, np.array(everyones), needed, self._give, calls)
+        except NoSuccessorError as error:
+            self._run.start_all_again(str(error))
+        handover.take(self._gathered("state", np.frombuffer(mine_given, np.uint8)).tobytes())
+        return handover
 
-    def _given(self, lack: Sequence[int]) -> bytes:
-        assert self._border is not None
-        assert self._old is not None
-        mirrors, there = Mirrors(self._old), range(self._old.num_ranks)
-        own = {rank: mirrors.read(rank, self._border) if rank in there else None for rank in lack}
-        missing = [rank for rank, state in own.items() if state is None and rank < self._num_mirrored]
-        if missing:
-            self._run.start_all_again(f"what was worker {missing[0]}'s own is not in its mirror")
-        return pickle.dumps((self._border, self._give(), own, self._calls.told()), protocol=5)
+    def _gathered(self, key: str, rows: np.ndarray) -> np.ndarray:
+        (gathered,) = super().gather(key, [rows])
+        return gathered
 
-    def _unpacked(self, data: np.ndarray) -> tuple[State, list[Answer]]:
-        border, shared, own, calls = pickle.loads(data.tobytes())  # noqa: S301 - of a worker of this run
-        return State(border, shared, own[self.rank]), calls
+    def _adopt(self, handed: Handover) -> None:
+        """Continue with what was handed over, once all have it."""
+        is_new, self._has_begun = not self._has_begun, True
+        self._is_checked, self._has_met = handed.is_checked, True
+        if not handed.is_needed:
+            return
+        if is_new:
+            self.received = State(handed.border, handed.shared, handed.own(self.rank))
+            self._border, self._mirrored = handed.border, {handed.border: handed.own(self.rank)}
+            self._calls.go_through(handed.completed, handed.last, handed.answers)
+        elif self._calls.completed < handed.completed:
+            assert handed.last is not None
+            self._calls.go_through(handed.completed, handed.last, [handed.last])
 
     def close(self) -> None:
-        """Release the memory."""
-        if self._old is not None and self._old is not self._memory:
-            self._old.close()
+        """Release the memory, and leave the ring."""
+        self._leave_ring()
+        for memory in self._left:
+            memory.close()
         super().close()
+
+
+def _is_empty(part: slice) -> bool:
+    return bool(part.stop <= (part.start or 0))
 
 
 def _told(channel: SumBuffer) -> str:

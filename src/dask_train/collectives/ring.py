@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Iterator, Sequence
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
+from dask_train.collectives.lost import PeerLostError
 from dask_train.collectives.wire import PIECE_BYTES, Exact, Rounded, Wire
 from dask_train.errors import LaunchError, StalledError
 from dask_train.transport.array_layout import bytes_of
-from dask_train.transport.channels import fill
+from dask_train.transport.channels import exactly, fill
 from dask_train.transport.connections import Credentials, connected, greeted, listening
 from dask_train.transport.reception import Reception
 
 _Part = TypeVar("_Part")
+_LENGTH = struct.Struct("<Q")
+# How often a member that waits for its neighbours looks whether it still has to.
+_LOOK_S = 0.1
+# A connection ends with its process; the run tells of it a moment later.
+_TOLD_S = 5.0
 
 
 class Ring:
@@ -41,6 +49,9 @@ class Ring:
         What they know each other by.
     timeout_s
         How long others may take to come to the ring, and to a sum, in seconds.
+    look
+        Called again and again while this waits for others; what it raises ends the wait. With it, a neighbour that is
+        gone is a loss that others will replace: ``PeerLostError``. Default: None, nothing is called.
 
     Raises
     ------
@@ -53,22 +64,61 @@ class Ring:
     all of them to the last bit. That holds for rounded numbers, too: who has added up a part keeps what it sends.
     """
 
-    def __init__(self, addresses: Sequence[str], place: int, credentials: Credentials, timeout_s: float) -> None:
-        self._size, self._place, self._timeout_s = len(addresses), place, timeout_s
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        place: int,
+        credentials: Credentials,
+        timeout_s: float,
+        *,
+        look: Callable[[], object] | None = None,
+    ) -> None:
+        self._size, self._place, self._timeout_s, self._look = len(addresses), place, timeout_s, look
         self._exact, self._rounded = Exact(), Rounded()
         # A member that waits to be answered before it answers would wait for ever, in a ring; and later, one that
         # sends.
         self._sender = ThreadPoolExecutor(1, "dask-train-ring")
         after = addresses[(place + 1) % len(addresses)]
-        dialling = self._sender.submit(connected, after, credentials, timeout_s)
+        dialling = self._sender.submit(connected, after, credentials, timeout_s, look)
         with ExitStack() as undone:
             undone.callback(self._sender.shutdown, wait=False)
             undone.callback(dialling.add_done_callback, _hang_up)
-            self._before = undone.enter_context(_accepted(addresses[place], credentials, timeout_s))
-            self._after = dialling.result()
+            before = undone.enter_context(self._accepted(addresses[place], credentials))
+            self._after = self._dialled(dialling)
             undone.pop_all()
-        for connection in (self._before, self._after):
-            connection.settimeout(timeout_s)
+        before.settimeout(timeout_s if look is None else _LOOK_S)
+        self._before = _Incoming(before, timeout_s, look)
+        self._after.settimeout(timeout_s)
+
+    def _accepted(self, address: str, credentials: Credentials) -> socket.socket:
+        """Return the connection of the member before; others that connect are rejected."""
+        greet = partial(greeted, credentials=credentials, listens=True)
+        deadline = time.monotonic() + self._timeout_s
+        with closing(Reception(listening(address), greet)) as reception:
+            while True:
+                left_s = deadline - time.monotonic()
+                try:
+                    return reception.next(left_s if self._look is None else min(left_s, _LOOK_S))
+                except TimeoutError:
+                    if self._look is not None and left_s > _LOOK_S:
+                        self._look()
+                        continue
+                    raise LaunchError(
+                        f"No worker of another host has come to {address} within {self._timeout_s:g} s.",
+                        "It may not have started, or a firewall is between the hosts.",
+                        "Look at its output; let Dask workers reach each other on all ports.",
+                    ) from None
+
+    def _dialled(self, dialling: Future[socket.socket]) -> socket.socket:
+        try:
+            self._until(dialling)
+        except LaunchError:
+            told_by = time.monotonic() + _TOLD_S
+            while self._look is not None and time.monotonic() < told_by:
+                self._look()
+                time.sleep(_LOOK_S)
+            raise
+        return dialling.result()
 
     def __call__(self, arrays: Sequence[np.ndarray], combine: np.ufunc = np.add, *, rounds: bool = False) -> None:
         """Sum arrays over all members, in place; to the last bit what a call for each of them makes.
@@ -95,7 +145,7 @@ class Ring:
                 sent = self._sender.submit(self._send, self._part(parts, -turn), wire)
                 for part in self._part(parts, -turn - 1):
                     wire.add(self._before, part, combine)
-                sent.result()
+                self._until(sent)
             self._pass_around(parts, 1, wire)
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
@@ -108,7 +158,20 @@ class Ring:
                 if distance > 0:
                     fill(self._before, piece)
                 if distance < self._size - 1:
-                    self._after.sendall(piece)
+                    self._until(self._sender.submit(self._after.sendall, piece))
+
+    def meet(self) -> None:
+        """Wait until all members have come here. As when called."""
+        self.gather(np.zeros(self._size, np.uint8), [[slice(place, place + 1)] for place in range(self._size)])
+
+    def pass_on(self, data: bytes) -> bytes:
+        """Send data to the member after this one, and return what the one before has sent. As when called."""
+        with self._others_come():
+            sent = self._sender.submit(self._after.sendall, _LENGTH.pack(len(data)) + data)
+            (size,) = _LENGTH.unpack(exactly(self._before, _LENGTH.size))
+            received = bytes(exactly(self._before, size))
+            self._until(sent)
+        return received
 
     def gather(self, array: np.ndarray, blocks: Sequence[Sequence[slice]]) -> None:
         """Give all members what each has, in place: the parts of the array listed by member. As when called."""
@@ -126,7 +189,7 @@ class Ring:
             sent = self._sender.submit(self._send, self._part(blocks, ahead - turn), wire)
             for block in self._part(blocks, ahead - turn - 1):
                 wire.receive(self._before, block)
-            sent.result()
+            self._until(sent)
 
     def _send(self, blocks: Sequence[np.ndarray], wire: Wire) -> None:
         for block in blocks:
@@ -144,31 +207,72 @@ class Ring:
                 "See what they do with run.diagnose(), or raise train.progress.timeout.",
             ) from error
         except (EOFError, OSError) as error:
+            if self._look is not None:
+                raise PeerLostError from error
             raise StalledError(f"A worker of another host is gone: {type(error).__name__}: {error}.") from error
+
+    def _until(self, done: Future[_Part]) -> None:
+        """Wait for what the other thread does."""
+        while True:
+            try:
+                done.result(None if self._look is None else _LOOK_S)
+                return
+            except TimeoutError:
+                if done.done():
+                    done.result()
+                    return
+                assert self._look is not None
+                self._look()
 
     def _part(self, parts: Sequence[_Part], shift: int) -> _Part:
         return parts[(self._place + shift) % self._size]
 
     def close(self) -> None:
         """Leave the ring."""
-        for connection in (self._before, self._after):
+        for connection in (self._before.connection, self._after):
+            with suppress(OSError):  # it is gone
+                connection.shutdown(socket.SHUT_RDWR)  # wakes the other thread, if it still sends
             connection.close()
         self._sender.shutdown()
+
+
+class _Incoming:
+    """A connection that is read from, which looks meanwhile whether what is read still comes.
+
+    Parameters
+    ----------
+    connection
+        Its timeout is how often this looks.
+    timeout_s, look
+        As of :class:`Ring`.
+    """
+
+    def __init__(self, connection: socket.socket, timeout_s: float, look: Callable[[], object] | None) -> None:
+        self.connection, self._timeout_s, self._look = connection, timeout_s, look
+
+    def recv_into(self, room: memoryview) -> int:
+        """Read into a part of the room; its size.
+
+        Raises
+        ------
+        TimeoutError
+            Nothing has come in time.
+        """
+        try:
+            return self.connection.recv_into(room)
+        except TimeoutError:
+            if self._look is None:
+                raise
+        deadline = time.monotonic() + self._timeout_s - _LOOK_S
+        while True:
+            self._look()
+            try:
+                return self.connection.recv_into(room)
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
 
 
 def _hang_up(dialling: Future[socket.socket]) -> None:
     if not dialling.exception():
         dialling.result().close()
-
-
-def _accepted(address: str, credentials: Credentials, timeout_s: float) -> socket.socket:
-    """Return the connection of the member before; others that connect are rejected."""
-    with closing(Reception(listening(address), partial(greeted, credentials=credentials, listens=True))) as reception:
-        try:
-            return reception.next(timeout_s)
-        except TimeoutError:
-            raise LaunchError(
-                f"No worker of another host has come to {address} within {timeout_s:g} s.",
-                "It may not have started, or a firewall is between the hosts.",
-                "Look at its output; let Dask workers reach each other on all ports.",
-            ) from None

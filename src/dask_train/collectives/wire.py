@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from dask_train.transport.array_layout import bytes_of
-from dask_train.transport.channels import fill
+from dask_train.transport.channels import Readable, fill
 
 # What has come is added in pieces, which stay in the core's cache, while the rest is on its way.
 PIECE_BYTES = 1 << 18
@@ -24,10 +24,10 @@ class Wire(Protocol):
     def send(self, connection: socket.socket, array: np.ndarray) -> None:
         """Send an array, which then holds what the other end gets."""
 
-    def receive(self, connection: socket.socket, array: np.ndarray) -> None:
+    def receive(self, connection: Readable, array: np.ndarray) -> None:
         """Read into an array."""
 
-    def add(self, connection: socket.socket, array: np.ndarray, combine: np.ufunc) -> None:
+    def add(self, connection: Readable, array: np.ndarray, combine: np.ufunc) -> None:
         """Combine an array with what comes, such as by ``np.add``, in place."""
 
 
@@ -41,11 +41,11 @@ class Exact:
         """Send an array."""
         connection.sendall(bytes_of(array))
 
-    def receive(self, connection: socket.socket, array: np.ndarray) -> None:
+    def receive(self, connection: Readable, array: np.ndarray) -> None:
         """Read into an array."""
         fill(connection, bytes_of(array))
 
-    def add(self, connection: socket.socket, array: np.ndarray, combine: np.ufunc) -> None:
+    def add(self, connection: Readable, array: np.ndarray, combine: np.ufunc) -> None:
         """Combine an array with what comes, in place."""
         step = max(1, PIECE_BYTES // array.itemsize)
         for first in range(0, len(array), step):
@@ -82,13 +82,13 @@ class Rounded:
             _widen(sent, piece.view(np.uint32))
             connection.sendall(bytes_of(sent))
 
-    def receive(self, connection: socket.socket, array: np.ndarray) -> None:
+    def receive(self, connection: Readable, array: np.ndarray) -> None:
         """Read into an array of float32."""
         for first in range(0, len(array), self._step):
             piece = array[first : first + self._step]
             self._read(connection, piece.view(np.uint32))
 
-    def add(self, connection: socket.socket, array: np.ndarray, combine: np.ufunc) -> None:
+    def add(self, connection: Readable, array: np.ndarray, combine: np.ufunc) -> None:
         """Combine an array with what comes, in float32 and in place."""
         for first in range(0, len(array), self._step):
             piece = array[first : first + self._step]
@@ -96,7 +96,7 @@ class Rounded:
             self._read(connection, numbers)
             combine(piece, numbers.view(np.float32), out=piece)
 
-    def _read(self, connection: socket.socket, bits: np.ndarray) -> None:
+    def _read(self, connection: Readable, bits: np.ndarray) -> None:
         come = self._come[: len(bits)]
         fill(connection, bytes_of(come))
         _widen(come, bits)

@@ -50,7 +50,7 @@ class Records:
         self.launches_s = 0.0
         self._ended: set[str] = set()
         self._complained = False
-        self.known.observers.append(self.heard)
+        self.known.observers.append(self.on_events)
 
     def runs(self) -> list[Any]:
         """Return all runs: live ones, then those that are over; the newest first."""
@@ -61,7 +61,7 @@ class Records:
         """Return who waits for room, in order."""
         return list(self.placement_queue.waiting)
 
-    def heard(self, run: Any, events: Sequence[Any] = ()) -> None:
+    def on_events(self, run: Any, events: Sequence[Any] = ()) -> None:
         """Record what a run has reported; never raises: what is only shown must not end what is run."""
         try:
             self._note(run, events, time.time())

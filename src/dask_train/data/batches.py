@@ -10,9 +10,11 @@ import numpy as np
 
 from dask_train.data.ahead import Ahead
 from dask_train.data.buffers import Buffers
+from dask_train.data.columns import Column
 from dask_train.data.decoding import Decoding
 from dask_train.data.order import Shares
 from dask_train.data.rows import Rows
+from dask_train.data.sparse_rows import gathered
 from dask_train.data.streamed import StreamedRows
 
 # Batches are gathered and handed over in bundles: NumPy's calls and a thread's waits for the interpreter's lock cost
@@ -81,7 +83,7 @@ class Reader:
         """
         if in_order and self._views and isinstance(rows, Rows) and rows.all_here and not rows.schema.are_decoded:
             for some in shares:
-                yield from self._in_place(some, rows)
+                yield from self._zero_copy(some, rows)
             return
         first = next(shares, None)
         if first is None:
@@ -103,13 +105,13 @@ class Reader:
         """Return a row of those that are read: ``(1, *row_shape)`` of each column, for a rank that needs one."""
         return tuple(self.gathered(rows.some_partition(), np.zeros(1, np.int64), rows))
 
-    def _in_place(self, some: Shares, rows: Rows) -> Iterator[Batch]:
+    def _zero_copy(self, some: Shares, rows: Rows) -> Iterator[Batch]:
         """Batches where the rows are; those whose rows lie apart, or not aligned, are copied."""
         columns = [column.view() for column in rows.columns]
         for column in columns:
             column.flags.writeable = self._views == "writable"
         size = some.share_rows
-        nowhere = [[-1 if kind.is_text else 0] * len(some) for kind in rows.schema.columns]
+        nowhere = [[-1 if kind.layout is not None else 0] * len(some) for kind in rows.schema.columns]
         starts = rows.starts(some.partition, some.row, size) if size else nowhere
         for number, first in enumerate(zip(*starts, strict=True)):
             pairs = zip(columns, first, strict=True)
@@ -167,6 +169,14 @@ class Reader:
         local = [np.empty((int(is_here.sum()), *array.shape[1:]), array.dtype) for array in columns]
         rows.take(partition[is_here], row[is_here], local)
         fetched = self._fetch(partition[~is_here], row[~is_here])
-        for array, mine, others in zip(columns, local, fetched, strict=True):
-            array[is_here], array[~is_here] = mine, others
+        for kind, array, mine, others in zip(rows.schema.columns, columns, local, fetched, strict=True):
+            array[is_here], array[~is_here] = mine, _as_in_batch(kind, others)
         return columns
+
+
+def _as_in_batch(column: Column, fetched: np.ndarray) -> np.ndarray:
+    """Return rows that were fetched as batches have them, before they are decoded."""
+    if not column.is_sparse:
+        return fetched
+    dense: np.ndarray = gathered(fetched, column.dtype, column.row_shape).toarray()
+    return dense

@@ -26,9 +26,13 @@ class Buffers:
         self._free: dict[int, deque[np.ndarray]] = {}
 
     def array(self, column: Column, num_rows: int) -> np.ndarray:
-        """``(num_rows, *row_shape)``, C-contiguous and writable; its content is whatever it was; text is new."""
+        """``(num_rows, *row_shape)``, C-contiguous and writable; its content is whatever it was; text is new.
+
+        Of a sparse column it is for all numbers of a row.
+        """
         if column.is_text:  # objects are of Python's own memory
             return column.empty(num_rows)
+        column = column.dense
         size = column.row_bytes * num_rows
         free = self._free.setdefault(size, deque())
         try:

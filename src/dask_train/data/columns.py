@@ -11,8 +11,10 @@ from typing import Any, Self, overload
 import numpy as np
 
 from dask_train.data.decoder import Decoder
+from dask_train.data.layout import Layout
+from dask_train.data.sparse_rows import SPARSE_LAYOUT, check_entries, is_sparse
 from dask_train.data.structure import Places, filled, numbered
-from dask_train.data.text import PAIR_BYTES, is_text
+from dask_train.data.text import TEXT_LAYOUT, is_text
 
 # The dtype of columns of text.
 TEXT = "|O"
@@ -61,12 +63,15 @@ class Column:
         The columns of a frame that it is made of: one, or those that lie side by side in a row. Empty for arrays.
     decoder
         What makes rows of batches of those that are stored. Default: batches have them as they are stored.
+    is_sparse
+        Whether rows are stored as those of a sparse matrix, of which batches have all numbers.
     """
 
     dtype: str
     row_shape: tuple[int, ...]
     origins: tuple[SourceColumn, ...] = ()
     decoder: Decoder | None = None
+    is_sparse: bool = False
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -85,25 +90,38 @@ class Column:
         return self.dtype == TEXT
 
     @property
+    def layout(self) -> Layout | None:
+        """Return how rows lie in shared memory that take different numbers of bytes; None where all take the same."""
+        if self.is_text:
+            return TEXT_LAYOUT
+        return SPARSE_LAYOUT if self.is_sparse else None
+
+    @property
     def stored(self) -> Column:
-        """Return the column as shared memory has it: itself, or pairs that say where a row's text lies."""
-        return Column(dtype="<i8", row_shape=(*self.row_shape, 2)) if self.is_text else self
+        """Return the column as shared memory has it: itself, or heads that say where a row lies."""
+        return self if self.layout is None else Column(dtype="<i8", row_shape=self.layout.head_shape(self.row_shape))
+
+    @property
+    def dense(self) -> Column:
+        """Return the column with all numbers of a row: itself, if it is not sparse."""
+        return replace(self, is_sparse=False) if self.is_sparse else self
 
     @property
     def in_batch(self) -> Column:
-        """Return the column as batches have it: itself, or what its rows are decoded to."""
-        return self if self.decoder is None else Column(dtype=self.decoder.dtype, row_shape=self.decoder.row_shape)
+        """Return the column as batches have it: dense, or what its rows are decoded to."""
+        if self.decoder is None:
+            return self.dense
+        return Column(dtype=self.decoder.dtype, row_shape=self.decoder.row_shape)
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of one row as it is stored, without those of its text."""
-        if self.is_text:
-            return PAIR_BYTES * math.prod(self.row_shape)
-        return int(np.dtype(self.dtype).itemsize * math.prod(self.row_shape))
+        """Return the bytes of one row as it is stored, of text and of sparse rows those of the head."""
+        stored = self.stored
+        return int(np.dtype(stored.dtype).itemsize * math.prod(stored.row_shape))
 
     def empty(self, num_rows: int) -> np.ndarray:
-        """Return new memory for rows, not initialised."""
-        return np.empty((num_rows, *self.row_shape), self.dtype)
+        """Return new memory for rows, not initialised; for sparse ones, which then travel one by one, objects."""
+        return np.empty(num_rows, object) if self.is_sparse else np.empty((num_rows, *self.row_shape), self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,14 +233,17 @@ def _unknown() -> Column:
     return Column(dtype=UNKNOWN, row_shape=())
 
 
-def column_of(array: np.ndarray) -> Column:
-    """Return what one partition's array says of its column.
+def column_of(array: Any) -> Column:
+    """Return what one partition's array, or sparse matrix, says of its column.
 
     Raises
     ------
     TypeError
         Its elements are objects, which shared memory can't hold, or have a type that its name does not tell.
     """
+    if is_sparse(array):
+        check_entries(array.dtype)
+        return Column(dtype=array.dtype.str, row_shape=(int(array.shape[1]),), is_sparse=True)
     if array.dtype.hasobject and not is_text(array):
         raise TypeError(
             f"an array of {array.dtype} holds Python objects; make it numbers or text, with astype for instance"
@@ -263,4 +284,7 @@ def same_columns(
 
 
 def _words(columns: tuple[Column, ...]) -> str:
-    return " and ".join(f"rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}" for column in columns)
+    return " and ".join(
+        f"{'sparse ' if column.is_sparse else ''}rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}"
+        for column in columns
+    )

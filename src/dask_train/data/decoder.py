@@ -28,7 +28,8 @@ class OpenedDecoder(Protocol):
 class Decoder(Protocol):
     """What travels with a column, and is a key of a dict.
 
-    Each kind is a file: :mod:`dask_train.data.file_decoder`, :mod:`dask_train.data.one_hot`.
+    Each kind is a file: :mod:`dask_train.data.file_decoder`, :mod:`dask_train.data.one_hot`,
+    :mod:`dask_train.data.indicators`.
     """
 
     @property

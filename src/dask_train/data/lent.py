@@ -70,6 +70,6 @@ class LentSegment(Segment):
     def fits(columns: Sequence[Column], offsets: Sequence[int]) -> bool:
         """Return whether readers can map columns at these offsets; otherwise they have to be copied."""
         return all(
-            not column.is_text and can_be_mapped(offset, column.row_bytes)
+            column.layout is None and can_be_mapped(offset, column.row_bytes)
             for column, offset in zip(columns, offsets, strict=True)
         )

@@ -107,7 +107,7 @@ class Part:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row of what is asked for."""
-        return sum(self.kinds[column].row_bytes for wanted in self.selection.fields for column in wanted.columns)
+        return sum(self.kinds[column].dense.row_bytes for wanted in self.selection.fields for column in wanted.columns)
 
     def take(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Return rows by their numbers here, from 0; for each field a new array, ``(len(numbers), ...)``: one copy."""
@@ -132,14 +132,14 @@ class Part:
 
     def column(self, number: int) -> np.ndarray:
         """Return one column of all rows, in order, ``(num_rows, *row_shape)``: one copy."""
-        out = self.kinds[number].empty(len(self))
+        out = self.kinds[number].dense.empty(len(self))
         self._copy(number, out)
         return out
 
     def _copy(self, column: int, target: np.ndarray) -> None:
         for number, shift in enumerate(self.shifts[column]):
             start, stop = self.bounds[number], self.bounds[number + 1]
-            if self.kinds[column].is_text:
+            if self.kinds[column].layout is not None:
                 self._rows.rows_of(column, np.arange(start + shift, stop + shift), target[start:stop])
             else:
                 target[start:stop] = self.columns[column][start + shift : stop + shift]

@@ -9,13 +9,14 @@ import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from dask_train.data.alignment import ALIGNMENT_BYTES
 from dask_train.data.columns import Column, Columns
 from dask_train.data.segment import SegmentPlace
-from dask_train.data.text import unpacked
+from dask_train.data.sparse_rows import set_read_only
 
 _PROT_READ, _PROT_READ_WRITE = 0x1, 0x3
 _PRIVATE, _FIXED, _ANONYMOUS, _NORESERVE = 0x02, 0x10, 0x20, 0x4000  # man mmap(2), Linux
@@ -68,7 +69,7 @@ class Rows:
     ----------
     columns
         ``(n, *row_shape)`` for each column as it is stored: rows and, between segments, anything. Writing to them
-        changes this process's own copy of the page only. :meth:`rows_of` gives those of text.
+        changes this process's own copy of the page only. Of text and of sparse rows it has the heads.
     all_here
         Whether all partitions that have rows are held.
     """
@@ -115,40 +116,42 @@ class Rows:
                 self.rows_of(number, first[partition] + row, target)
 
     def rows_of(self, column: int, numbers: np.ndarray, out: np.ndarray) -> None:
-        """Copy rows of a column by their numbers in :attr:`columns`, as arrays have them: one gather."""
+        """Copy rows of a column by their numbers in :attr:`columns`, as arrays have them: one gather.
+
+        Sparse rows are dense in an array of numbers; in one of objects they are as they travel.
+        """
         kind = self.schema.columns[column]
-        if kind.is_text:
-            out[...] = unpacked(self._memory[column], numbers, kind.row_shape)
+        if kind.layout is not None:
+            kind.layout.write(out, self._memory[column], numbers, kind.dtype, kind.row_shape)
         elif out.flags.c_contiguous and out.dtype == kind.dtype:
             # mode="raise" would gather into a buffer of its own first; these numbers are right.
             np.take(self.columns[column], numbers, axis=0, out=out, mode="clip")
         else:
             out[...] = self.columns[column][numbers]
 
-    def partition(self, number: int) -> tuple[np.ndarray, ...]:
+    def partition(self, number: int) -> tuple[Any, ...]:
         """Return all rows of a partition that is here, ``(n, *row_shape)`` of each column.
 
-        Read-only views; text is copied.
+        Read-only views; text is copied, and sparse rows are a CSR matrix.
         """
-        columns = []
+        columns: list[Any] = []
         for column, (kind, first) in enumerate(zip(self.schema.columns, self._first, strict=True)):
             start, num_rows = int(first[number]), int(self.lengths[number])
-            if kind.is_text:
-                rows = kind.empty(num_rows)
-                self.rows_of(column, np.arange(start, start + num_rows), rows)
+            if kind.layout is not None:
+                numbers = np.arange(start, start + num_rows)
+                columns.append(kind.layout.unpacked(self._memory[column], numbers, kind.dtype, kind.row_shape))
             else:
-                rows = self.columns[column][start : start + num_rows]
-            rows.flags.writeable = False
-            columns.append(rows)
+                columns.append(self.columns[column][start : start + num_rows])
+            set_read_only(columns[-1])
         return tuple(columns)
 
     def lent(self, partition: int, row: int, num_rows: int) -> list[np.ndarray] | None:
         """Rows of one partition as they lie, ``(num_rows, *row_shape)`` of each column, to be written to: no copy.
 
         What is written changes this process's own copy of the page, until :meth:`forget`. None if the partition is
-        not here, or a column is of text.
+        not here, or a column is of text or sparse.
         """
-        if not self._is_here[partition] or any(kind.is_text for kind in self.schema.columns):
+        if not self._is_here[partition] or any(kind.layout is not None for kind in self.schema.columns):
             return None
         starts = [int(first[partition]) + row for first in self._first]
         return [column[start : start + num_rows] for column, start in zip(self.columns, starts, strict=True)]
@@ -184,7 +187,7 @@ class Rows:
         for kind, first in zip(self.schema.columns, self._first, strict=True):
             start = first[partition[heads]] + row[heads]
             misaligned = start * kind.row_bytes % ALIGNMENT_BYTES != 0  # the column itself begins at a page
-            starts.append(np.where(apart | misaligned | kind.is_text, -1, start).tolist())
+            starts.append(np.where(apart | misaligned | (kind.layout is not None), -1, start).tolist())
         return starts
 
 
@@ -199,8 +202,8 @@ def _mapped(
         return column.stored.empty(int(lengths[held.partition].sum())), nothing, first
     if not len(held.partition):
         return column.stored.empty(0), nothing, first
-    # Text lies behind what tells where it lies, in the same segment.
-    ends = held.stop if column.is_text else offsets + lengths[held.partition] * row
+    # Text and entries lie behind what tells where they lie, in the same segment.
+    ends = held.stop if column.layout is not None else offsets + lengths[held.partition] * row
     step = math.lcm(mmap.PAGESIZE, row)
     size = 0
     pieces = []

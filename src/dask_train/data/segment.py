@@ -15,7 +15,6 @@ import numpy as np
 from dask_train.data.alignment import ALIGNMENT_BYTES
 from dask_train.data.columns import Column, column_of
 from dask_train.data.pool import Pool, process_pool
-from dask_train.data.text import packed, unpacked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,10 @@ class SegmentPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """Columns as they will lie in shared memory; ``images`` are uint8 ``(size,)``, not copied except for text."""
+    """Columns as they will lie in shared memory.
+
+    ``images`` are uint8 ``(size,)``, not copied except for text and sparse rows.
+    """
 
     columns: tuple[Column, ...]
     num_rows: int
@@ -55,8 +57,8 @@ class Stored:
         return sum(image.nbytes for image in self.images)
 
 
-def stored(arrays: Sequence[np.ndarray]) -> Stored:
-    """Columns as they will lie in shared memory.
+def stored(arrays: Sequence[Any]) -> Stored:
+    """Columns, arrays or sparse matrices, as they will lie in shared memory.
 
     Raises
     ------
@@ -65,16 +67,16 @@ def stored(arrays: Sequence[np.ndarray]) -> Stored:
     ValueError
         The arrays have different numbers of rows.
     """
-    counts = {len(array) for array in arrays}
+    counts = {int(array.shape[0]) for array in arrays}
     if len(counts) != 1:
         raise ValueError(f"the arrays of one partition have {', '.join(map(str, sorted(counts)))} rows")
     columns = tuple(map(column_of, arrays))
     return Stored(columns=columns, num_rows=counts.pop(), images=tuple(map(_image, columns, arrays)))
 
 
-def _image(column: Column, array: np.ndarray) -> np.ndarray:
-    if column.is_text:
-        return packed(array)
+def _image(column: Column, array: Any) -> np.ndarray:
+    if column.layout is not None:
+        return column.layout.packed(array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
 
 
@@ -86,7 +88,8 @@ class Segment:
     Parameters
     ----------
     arrays
-        One a column, ``(num_rows, *row_shape)``; copied once. What :func:`stored` has made of them is taken as well.
+        One a column, ``(num_rows, *row_shape)``, also sparse; copied once. What :func:`stored` has made of them is
+        taken as well.
     pool
         Where to; the process's own where it is None.
 
@@ -109,7 +112,7 @@ class Segment:
 
     __slots__ = ("__weakref__", "_pool", "_size", "_sizes", "columns", "num_rows", "place")
 
-    def __init__(self, arrays: Sequence[np.ndarray] | Stored, pool: Pool | None = None) -> None:
+    def __init__(self, arrays: Sequence[Any] | Stored, pool: Pool | None = None) -> None:
         self._size = 0
         content = arrays if isinstance(arrays, Stored) else stored(arrays)
         self.columns, self.num_rows = content.columns, content.num_rows
@@ -151,25 +154,34 @@ class Segment:
         """Return what Dask reckons with."""
         return self.nbytes + object.__sizeof__(self)
 
-    def arrays(self) -> list[np.ndarray]:
+    def arrays(self) -> list[Any]:
         """Return the columns, ``(num_rows, *row_shape)``: read-only views, for whose life the memory stays.
 
-        Text is copied, into ``str`` objects.
+        Text is copied, into ``str`` objects. Sparse rows are a CSR matrix.
         """
-        return self.rows(None)
-
-    def rows(self, numbers: np.ndarray | None) -> list[np.ndarray]:
-        """Return some rows of the columns, int64 ``(n,)``, copied once; None for all, as :meth:`arrays` gives them."""
         arrays = []
         for column, image in zip(self.columns, self._images(), strict=True):
-            if column.is_text:
-                wanted = np.arange(self.num_rows) if numbers is None else np.asarray(numbers, np.int64)
-                arrays.append(unpacked(image, wanted, column.row_shape))
+            if column.layout is None:
+                arrays.append(self._flat(column, image))
             else:
-                flat = image.view(column.dtype) if image.nbytes else column.empty(self.num_rows)
-                array = flat.reshape(self.num_rows, *column.row_shape)
-                arrays.append(array if numbers is None else array[numbers])
+                everything = np.arange(self.num_rows)
+                arrays.append(column.layout.unpacked(image, everything, column.dtype, column.row_shape))
         return arrays
+
+    def rows(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """Return some rows of the columns, int64 ``(n,)``, copied once; sparse ones as they travel one by one."""
+        arrays = []
+        for column, image in zip(self.columns, self._images(), strict=True):
+            if column.layout is None:
+                arrays.append(self._flat(column, image)[numbers])
+            else:
+                arrays.append(column.empty(len(numbers)))
+                column.layout.write(arrays[-1], image, np.asarray(numbers, np.int64), column.dtype, column.row_shape)
+        return arrays
+
+    def _flat(self, column: Column, image: np.ndarray) -> np.ndarray:
+        flat: np.ndarray = image.view(column.dtype) if image.nbytes else column.empty(self.num_rows)
+        return flat.reshape(self.num_rows, *column.row_shape)
 
     def _images(self) -> list[np.ndarray]:
         return [self._view(size, offset) for size, offset in zip(self._sizes, self.place.offsets, strict=True)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from dask_train.data.columns import Columns
 from dask_train.data.plan import EpochPlan
 from dask_train.data.rows import Rows
+from dask_train.data.sparse_rows import set_read_only
 from dask_train.data.table import Table
 
 
@@ -67,14 +69,14 @@ class StreamedRows:
         here = filled[self._is_mine[filled]]
         return (here if len(here) else filled)[:1]
 
-    def partition(self, number: int) -> tuple[np.ndarray, ...]:
+    def partition(self, number: int) -> tuple[Any, ...]:
         """Return all rows of a partition of an open group.
 
         Copied, since their memory is others' with the next group.
         """
         columns = tuple(column.copy() for column in self._open[int(self._group_of_partition[number])].partition(number))
         for column in columns:
-            column.flags.writeable = False
+            set_read_only(column)
         return columns
 
     def take(self, partition: np.ndarray, row: np.ndarray, out: Sequence[np.ndarray]) -> None:

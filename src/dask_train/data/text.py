@@ -76,3 +76,32 @@ def unpacked(memory: np.ndarray, numbers: np.ndarray, row_shape: tuple[int, ...]
         else:
             texts[place] = str(whole[start : start + length], "utf-8")
     return texts.reshape(len(numbers), *row_shape)
+
+
+class TextLayout:
+    """Text; see :class:`~dask_train.data.layout.Layout`."""
+
+    def head_shape(self, row_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a pair for each text of a row."""
+        return (*row_shape, 2)
+
+    def packed(self, rows: np.ndarray) -> np.ndarray:
+        """Do as :func:`packed`."""
+        return packed(rows)
+
+    def unpacked(self, memory: np.ndarray, numbers: np.ndarray, _: str, row_shape: tuple[int, ...]) -> np.ndarray:
+        """Do as :func:`unpacked`."""
+        return unpacked(memory, numbers, row_shape)
+
+    def write(
+        self, out: np.ndarray, memory: np.ndarray, numbers: np.ndarray, _: str, row_shape: tuple[int, ...]
+    ) -> None:
+        """Write rows of text, which partitions, batches and those that travel have alike."""
+        out[...] = unpacked(memory, numbers, row_shape)
+
+    def gathered(self, rows: np.ndarray, *_: Any) -> np.ndarray:
+        """Return the rows, which are an array already."""
+        return rows
+
+
+TEXT_LAYOUT = TextLayout()

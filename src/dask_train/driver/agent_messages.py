@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 from dask_train.collections import check_data
@@ -81,7 +82,7 @@ class AgentMessages:
         question = fields_of(wanted)
         try:
             async with self._waits(of, self._context.data.own_keys, messages.DataSetFound(**question, to_come=True)):
-                number = await self._context.data.open(wanted.name, check_data)
+                number = await self._context.data.open(wanted.name, partial(check_data, sparse=True))
             self._context.history.files_skipped(self._context.data.num_skipped())
         except DataError as error:
             self._dispatch.answer(of, messages.DataSetFound(**question, error=str(error)))

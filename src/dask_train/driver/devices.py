@@ -33,7 +33,7 @@ class RunDevices:
         self._offers: dict[str, DeviceOffer] = {}
         self._uses_devices: bool | None = None if gpus == AUTO else gpus == 1
         self._given: dict[Key, str] = {}  # uuids
-        self._told_of_sharing = False
+        self._has_said_sharing = False
 
     async def request(self, on: list[str] | None) -> dict[str, Any] | None:
         """Return what the scheduler is asked for besides threads; None for nothing.
@@ -73,8 +73,8 @@ class RunDevices:
         """Take over which devices roles were given, by uuid; empty for none."""
         self._given.update(devices)
         shared = [device for device, count in Counter(self._given.values()).items() if device and count > 1]
-        if shared and not self._told_of_sharing:
-            self._told_of_sharing = True
+        if shared and not self._has_said_sharing:
+            self._has_said_sharing = True
             num_roles = sum(bool(device) for device in self._given.values())
             num_devices = len({device for device in self._given.values() if device})
             which = "1 GPU" if num_devices == 1 else f"{num_devices} GPUs"

@@ -1,4 +1,4 @@
-"""Carries a driver's commands to the scheduler and to the agents, in order, and stands the agents up."""
+"""Sends a driver's commands to the scheduler and to the agents, in order, and starts the agents."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REACH_S = 10.0
 
 
 class Dispatch:
-    """Sends the commands of a run to where they are done."""
+    """Sends the commands of a run to the scheduler and the agents that carry them out."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -59,7 +59,8 @@ class Dispatch:
         self._briefs: dict[str, Future] = {}  # large ones, by Dask worker
         self._watching: set[asyncio.Task[None]] = set()
         self._hosts: dict[str, str] = {}
-        self._told_of_sharing = False
+        self._was_on: dict[commands.Key, str] = {}  # the last Dask worker of each role
+        self._has_said_sharing = False
         self._lost: set[str] = set()  # Dask workers: one that is started again has another address
         self._announced: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
         self._secret = secrets.token_bytes(32)
@@ -88,7 +89,7 @@ class Dispatch:
             context.history.letterbox = Letterbox()
 
     def put(self, command: commands.Command) -> None:
-        """Carry a command out, after those before."""
+        """Queue a command, to be carried out after earlier ones."""
         if isinstance(command, commands.PlaceRoles | commands.Free):
             for roles in [roles for roles in self._placing if set(roles) & set(command.roles)]:
                 self._placing.pop(roles).cancel()
@@ -134,16 +135,16 @@ class Dispatch:
         self._orders.put_nowait(("message", (address, to_plain(message, of))))
 
     def answer(self, of: RoleProcess, message: Message) -> None:
-        """Send a message to an attempt of a role; where that has been replaced, its agent drops it."""
+        """Send a message to an attempt of a role; its agent drops it if that attempt was replaced."""
         self._send(self._context.state.roles[of.key].address, message, of)
 
     def tell(self, key: commands.Key, message: Message) -> None:
-        """Send a message to a role that is there."""
+        """Send a message to the current attempt of a role."""
         role = self._context.state.roles[key]
         self._send(role.address, message, RoleProcess(*key, role.attempt))
 
     def tell_of(self, of: RoleProcess, number: int, data: DataSetOnDask | StreamOnDask) -> None:
-        """Tell a role's agent what a data set is, once; the placement of its rows stays for the run."""
+        """Send the description of a data set to a role's agent, once; rows stay where they are placed during a run."""
         roles = self._context.state.roles
         announcement = (roles[of.key].address, of.role, number)
         if announcement not in self._announced:
@@ -155,11 +156,12 @@ class Dispatch:
             self._send(announcement[0], message)
 
     def _roles_on_host(self, address: str) -> int:
+        """Count the roles that share a host's cores; those that are lost as well come back, mostly there."""
         host = self._hosts.get(address, address)
-        roles = self._context.state.roles.values()
-        return Counter(self._hosts.get(role.address, role.address) for role in roles if role.address)[host] * (
-            self._job.runs_on_host
-        )
+        roles = self._context.state.roles
+        self._was_on.update({key: role.address for key, role in roles.items() if role.address})
+        where = [self._was_on[key] for key in roles if key in self._was_on]
+        return Counter(self._hosts.get(each, each) for each in where)[host] * self._job.runs_on_host
 
     def _peers(self) -> dict[str, list[str]]:
         peers: dict[str, list[str]] = {}
@@ -168,7 +170,7 @@ class Dispatch:
         return peers if any(peer for addresses in peers.values() for peer in addresses) else {}
 
     def worker_lost(self, address: str) -> None:
-        """Forget the agent of a Dask worker that is gone: its task would wait there for ever."""
+        """Forget the agent of a lost Dask worker, and cancel its task, which would wait forever."""
         self._announced = {announcement for announcement in self._announced if announcement[0] != address}
         self._lost.add(address)
         self._briefs.pop(address, None)
@@ -176,7 +178,7 @@ class Dispatch:
             self._context.spawn(self._peer.cancel([known[1]]))
 
     async def run(self) -> None:
-        """Carry out what was put, for as long as the run lasts."""
+        """Carry out queued commands until the run ends."""
         while True:
             orders = [await self._orders.get()]
             while not self._orders.empty():
@@ -261,7 +263,7 @@ class Dispatch:
                 self._agent_ended(address, future, "it was told to.")
 
     def _forget_agent(self, address: str, future: Future) -> None:
-        """Let the next role that starts there get another one."""
+        """Forget an agent, so that the next role that starts on its Dask worker gets a new one."""
         if address in self._agents and self._agents[address][1] is future:
             del self._agents[address]
             self._announced = {announcement for announcement in self._announced if announcement[0] != address}
@@ -271,7 +273,7 @@ class Dispatch:
         self._context.happened(events.AgentFailed(time=self._context.now(), address=address, error=error))
 
     async def _place(self, command: commands.PlaceRoles) -> None:
-        """Wait for room, and say for what."""
+        """Ask the scheduler to place roles until it has, or can't, or the command's timeout has passed."""
         deadline = time.monotonic() + command.timeout_s
         wanted = [[role, rank, self._job.needs.get(role, {})] for role, rank in command.roles]
         request = uuid.uuid4().hex
@@ -317,7 +319,7 @@ class Dispatch:
             return
 
     def _host_for(self, command: commands.PlaceRoles) -> str:
-        """Return the host on which roles are to be; empty for any: where no other one is placed yet."""
+        """Return the host on which roles must be placed; empty for any."""
         roles = self._context.state.roles
         if command.beside is not None:
             return self.host_of(roles[command.beside].address)
@@ -327,7 +329,7 @@ class Dispatch:
         return next(filter(None, map(self.host_of, others)), "")
 
     def host_of(self, address: str) -> str:
-        """Return the host of a Dask worker that has been given a role; empty for others."""
+        """Return the host of a Dask worker that has a role; empty for others."""
         return self._hosts.get(address, "")
 
     def _wanted(self, command: commands.PlaceRoles) -> str:
@@ -340,8 +342,8 @@ class Dispatch:
         self._hosts.update({address: host for _, _, address, host, _ in answer["places"]})
         self._devices.placed({(role, rank): device for role, rank, _, _, device in answer["places"]})
         places = {f"{role}/{rank}": address for role, rank, address, _, _ in answer["places"]}
-        if answer["threads"] < len(places) and not self._told_of_sharing:
-            self._told_of_sharing = True
+        if answer["threads"] < len(places) and not self._has_said_sharing:
+            self._has_said_sharing = True
             shared = f"{len(places)} roles share {answer['threads']} threads of the Dask cluster"
             say(f"{shared}.")
         self._context.happened(events.Placed(time=self._context.now(), places=places))

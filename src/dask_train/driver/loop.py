@@ -35,7 +35,7 @@ SLEPT_S = 1.0
 # part of the time that a run may take to make any; where a stop rule may count steps it does not wait.
 PROGRESS_S, PROGRESS_PART = 1.0, 0.05
 # Most trials in one message: those that a worker of a search may have been handed within a tick.
-TOLD_TRIALS = 16
+SHOWN_TRIALS = 16
 # How long pictures of roles are waited for, half a second of which the roles' stacks take.
 PICTURES_S = 3.0
 # How long agents are waited for when the run is over, whose role processes are dead by then, and how long Dask may take
@@ -72,7 +72,7 @@ class Driver(RunContext):
         self.follows = job.follows  # None once the user has asked for a number
         self._noted: dict[str, Any] = {}
         self._unsent: dict[commands.Key, list[bytes]] = {}  # for roles that have not been started yet
-        self.trials: deque[dict[str, Any]] = deque(maxlen=TOLD_TRIALS)  # of a search, that it was handed last
+        self.trials: deque[dict[str, Any]] = deque(maxlen=SHOWN_TRIALS)  # of a search, that it was handed last
 
     @property
     def over(self) -> bool:

@@ -1,4 +1,4 @@
-"""A run on its way: its state, its history, and who waits for it."""
+"""The state and history of a run, its event queue, and its waiters."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from dask_train.shared_data.run_data import RunData
 
 
 class RunContext:
-    """What the driver shares with those that carry its commands and hear its agents; lives on the client's event loop.
+    """State of a run that its driver shares with the parts that send commands and handle messages.
+
+    It lives on the client's event loop.
 
     Attributes
     ----------
     peer, job, data
-        The client, what was asked for, and the run's data.
+        Dask client, settings of the run, and the run's data.
     state
         State of the run now.
     history
@@ -49,13 +51,13 @@ class RunContext:
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether the run ends because the scheduler does not answer: what is left to tell it is not waited for."""
+        """Whether the run ends as the scheduler does not answer; then no more answers of it are waited for."""
         return isinstance(self.history.driver_error, RoleLostError)
 
     async def until(self, met: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Wait until ``met()``, or until ``time.monotonic()`` has reached the deadline; whether it is met.
+        """Wait until ``met()`` or a deadline by ``time.monotonic()``; return whether it is met.
 
-        Without a deadline it is for those who wait for the run itself, which has deadlines of its own.
+        Only waits for the run itself may have no deadline, as the run has its own.
         """
         while not met():
             left_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
@@ -69,11 +71,11 @@ class RunContext:
         self._news.wake()
 
     def happened(self, event: events.Event) -> None:
-        """Let the run know."""
+        """Queue an event of the run."""
         self._events.put_nowait(event)
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Do something alongside the loop; when it fails, so does the run."""
+        """Run a coroutine beside the loop; if it fails, so does the run."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned)

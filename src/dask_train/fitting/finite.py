@@ -17,7 +17,7 @@ _FILLED = ", such as by frame.assign(column=frame.column.fillna(value)), or leav
 _NUM_NAMED = 3
 
 
-def told_of_weights(model: Any) -> str | None:
+def describe_bad_weights(model: Any) -> str | None:
     """Return a notice where weights of a Keras model or a torch module are NaN or infinite; None if all are finite.
 
     Such a model still predicts, and ReLU makes 0 of NaN: the loss may look well.
@@ -46,7 +46,7 @@ def warn_of_evaluation(scores: Mapping[str, float]) -> None:
         )
 
 
-def told_of_validation(history: Mapping[str, Sequence[Any]]) -> str | None:
+def describe_bad_validation(history: Mapping[str, Sequence[Any]]) -> str | None:
     """Return a notice where the validation's loss was never a number, although that of training was; else None."""
     loss, of_validation = history.get("loss", ()), history.get("val_loss", ())
     if not of_validation or not np.isnan(of_validation).all() or not np.isfinite(loss).all():

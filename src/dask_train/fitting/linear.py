@@ -17,7 +17,7 @@ from dask_train.collections.partition.form import resolved
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conformer import Conformer
-from dask_train.collections.schema.frame_schema import names_in, schema_of
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in, schema_of
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
@@ -28,6 +28,7 @@ from dask_train.frameworks.base import Framework
 from dask_train.inputs.data import InputData
 from dask_train.inputs.making import check_apart, input_data
 from dask_train.inputs.published import in_shared_memory
+from dask_train.linear_model.categories import indicators_of
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearInPlace, LinearRole
@@ -140,7 +141,9 @@ class LinearModels(ModelKind):
                 "A search scores linear models on rows that are not trained on: their own loss has the penalty in it. "
                 "Pass validation_data, or validation_split."
             )
-        places, of_validation = _places("data", rows.data), _places("validation_data", rows.validation)
+        copied, schema = deepcopy(model), _schema_of_matrix(rows.data)
+        places = _places("data", rows.data, categories=schema is not None)
+        of_validation = _places("validation_data", rows.validation, categories=schema is not None)
         features = rows.data.columns.matrix
         if (row_shape := rows.validation.columns.matrix.row_shape) != features.row_shape:
             raise ValueError(f"validation_data has {row_shape[0]} features, and the data {features.row_shape[0]}.")
@@ -150,23 +153,17 @@ class LinearModels(ModelKind):
             raise ValueError(
                 f"A row of validation_data has targets of shape {validation_targets}, and one of the data {targets}."
             )
-        copied, schema = deepcopy(model), rows.data.schema
-        of_frame = schema if schema is not None and isinstance(schema.features, list) else None
-        names = None if of_frame is None else [each.name for each in of_frame.columns]
-        posed = copied._posed_for(
-            features.row_shape[0],
-            names,
-            np.empty((0, *targets)),
-            rows.labels,
-        )
+        indicators = None if schema is None else indicators_of(schema)
+        (num_features,) = (indicators or features).row_shape
+        posed = copied._posed_for(num_features, schema, np.empty((0, *targets)), rows.labels)
 
         def taken(trained: dict[str, Any]) -> Any:
             posed.take(trained[FOUND])
             return copied
 
-        validation = ScoredRows(dataset=VALIDATION, places=of_validation)
+        validation = ScoredRows(dataset=VALIDATION, places=of_validation, indicators=indicators)
         task = LoopTask(**of_trial())
-        role = LinearRole(problem=posed.problem, task=task, places=places, validation=validation)
+        role = LinearRole(problem=posed.problem, task=task, places=places, indicators=indicators, validation=validation)
         return TrialSpec(work=role, model=taken)
 
 
@@ -241,8 +238,23 @@ def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple
     )
 
 
-def _places(what: str, data: InputData) -> tuple[int, ...]:
+def _schema_of_matrix(data: InputData) -> FrameSchema | None:
+    """Return what each column of the features is, if they are a matrix of columns of a frame."""
+    schema = data.schema
+    return replace(schema, targets=()) if schema is not None and isinstance(schema.features, list) else None
+
+
+def _places(what: str, data: InputData, *, categories: bool = False) -> tuple[int, ...]:
     """Return the numbers of the columns of features, targets and perhaps weights.
+
+    Parameters
+    ----------
+    what
+        How errors call the data.
+    data
+        The rows.
+    categories
+        Whether features may be codes of categories.
 
     Raises
     ------
@@ -250,11 +262,11 @@ def _places(what: str, data: InputData) -> tuple[int, ...]:
         They are no matrix with targets, or there are categories.
     """
     columns, schema = data.columns, data.schema
-    known = () if schema is None else (*schema.columns, *schema.targets)
+    known = () if schema is None else (*(() if categories else schema.columns), *schema.targets)
     if odd := [each.name for each in known if isinstance(each, CategoryColumn)]:
         raise ValueError(
-            f"{what}: column {odd[0]!r} holds categories, which trials of linear models do not take. Make numbers of "
-            "it, or text of labels; or pass scoring=, with which the model makes indicators of them."
+            f"{what}: column {odd[0]!r} holds categories, whose codes are no numbers for a linear model. Make text of "
+            "labels, frame[name].astype(str); and of features pass the frame itself, not published codes."
         )
     places = [place for place in (columns.features, columns.labels, columns.weights) if place is not None]
     numbers = [place for place in places if isinstance(place, int)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from dask_train.fitting.spec import FitTask
 
-_TOLD = (
+_LOGGED = (
     "epochs",
     "initial_epoch",
     "batch_size",
@@ -22,7 +22,7 @@ _TOLD = (
 def params_of(model: Any, task: FitTask) -> dict[str, Any]:
     """Return how a compiled model is trained; what is None is left out."""
     optimizer = model.optimizer
-    params = {name: getattr(task, name) for name in _TOLD}
+    params = {name: getattr(task, name) for name in _LOGGED}
     params |= {"model": model.name, "loss": _named(model.loss)}
     params["num_weights"] = model.count_params() if model.built else None
     params |= {f"optimizer/{name}": value for name, value in optimizer.get_config().items() if _is_plain(value)}

@@ -13,7 +13,6 @@ import numpy as np
 from dask_train.driver.result import Result
 from dask_train.fitting.checks import check_best_of_fit, check_share
 from dask_train.fitting.data import rows_of, run_inputs
-from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.settings import EpochSettings
 from dask_train.fitting.stop_checks import check_best_name
@@ -88,7 +87,8 @@ class FitWork:
     functions
         Function of the workers, or functions by role.
     finish
-        Load the trained weights into the user's model, and return the fit's result, given the run's.
+        Return what the verb returns, given the run's result. Of a fit that is a :class:`~dask_train.FitResult`; the
+        user's model takes over what was trained.
     params
         Parameters for loggers.
     display
@@ -96,7 +96,7 @@ class FitWork:
     """
 
     functions: Callable[[Session], Any] | Mapping[str, Callable[[Session], Any]]
-    finish: Callable[[Result], FitResult]
+    finish: Callable[[Result], Any]
     params: Mapping[str, Any] = field(default_factory=dict)
     display: Callable[..., Any] = RunDisplay
 

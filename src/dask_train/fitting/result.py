@@ -14,7 +14,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, LedgerLine, balance
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.finite import told_of_validation, told_of_weights
+from dask_train.fitting.finite import describe_bad_validation, describe_bad_weights
 from dask_train.fitting.saved import save_model, saved
 from dask_train.fitting.schemas import note_schema, row_of_zeros
 from dask_train.input_errors import warn_at_the_call
@@ -189,7 +189,7 @@ def loop_result(result: Result, outcome: Outcome | None, model: Any, schema: Fra
     if outcome is None:
         return result_of(FitResult, result, None, model=model, schema=schema, all_reduce_s=0.0, waiting_s=0.0)
     note_schema(model, schema)
-    not_finite = told_of_weights(model) or told_of_validation(outcome.history)
+    not_finite = describe_bad_weights(model) or describe_bad_validation(outcome.history)
     notices = [] if not_finite is None else [not_finite]
     for message in [*outcome.warnings, *notices]:
         warn_at_the_call(message)

@@ -1,4 +1,4 @@
-"""Start a fit: the steps that all kinds of model share, once and in one order.
+"""Start a fit, or another run of a kind of model: the steps that all kinds share, once and in one order.
 
 Settings, model and rows are checked before a local cluster is started. A few checks come later: those that need the
 number of workers where the cluster decides it, and whether a place of checkpoints can be used.
@@ -53,7 +53,23 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, arguments: Mapping[st
     """
     call = _checked(kind, model, x, y, arguments)
     rows = kind.rows(call)
-    prepared = kind.prepared(call, rows)
+    return started(kind, call, rows, kind.prepared(call, rows))
+
+
+def started(kind: ModelKind, call: FitCall, rows: FitRows, prepared: Any) -> Any:
+    """Start the run of a call whose model and rows are checked.
+
+    Parameters
+    ----------
+    kind, call
+        What is to be done.
+    rows, prepared
+        As :meth:`ModelKind.rows` and :meth:`ModelKind.prepared` return them.
+
+    Returns
+    -------
+    What :attr:`FitWork.finish` makes of the run's result, or a handle of the run.
+    """
     call, rows = _with_workers(kind, call, rows)
     work = kind.work(call, rows, prepared)
     run = replace(call.run, resizes=kind.size_check(call.settings) if kind.grows else None)

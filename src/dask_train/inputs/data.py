@@ -42,7 +42,7 @@ class InputData:
     opened: Source | SharedSegments | None = None
     schema: FrameSchema | None = None
 
-    def source(self, what: str, *, decodes: bool = False) -> Source | SharedSegments:
+    def source(self, what: str, *, decodes: bool = False, sparse: bool = False) -> Source | SharedSegments:
         """Return the rows as a run takes them; batches are tuples.
 
         Parameters
@@ -50,9 +50,11 @@ class InputData:
         what
             How errors call it.
         decodes
-            Whether roles go through batches alone, which decode rows.
+            Whether roles go through batches alone, which decode rows, and of sparse ones have all numbers.
+        sparse
+            Whether sparse rows may stay so.
         """
-        opened = self.opened or as_source(what, self.value, decodes=decodes)
+        opened = self.opened or as_source(what, self.value, decodes=decodes, sparse=decodes or sparse)
         if isinstance(opened, SharedSegments):
             return replace(opened, schema=replace(opened.schema, names=None, is_tuple=True))
         return opened

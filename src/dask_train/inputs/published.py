@@ -73,7 +73,7 @@ def of_named_segments(
 
 def in_shared_memory(data: InputData) -> tuple[Any, Any, Any]:
     """Return features, targets and weights of a published data set, as Dask arrays whose blocks are its segments."""
-    segments = data.source("data")
+    segments = data.source("data", sparse=True)
     assert isinstance(segments, SharedSegments)
     return data.columns.pack(leaves(segments.arrays()))
 

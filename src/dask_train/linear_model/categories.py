@@ -12,6 +12,7 @@ from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.frame_schema import FrameSchema, schema_of
 from dask_train.collections.schema.plain import is_number
+from dask_train.data.indicators import Indicators
 
 
 def schema_to_learn(X: Any) -> FrameSchema | None:
@@ -60,12 +61,7 @@ def with_indicators(X: Any, schema: FrameSchema) -> Any:
     known = {column.name: column for column in schema.columns if isinstance(column, CategoryColumn)}
     if not known:
         return X
-    names = [each for name in X.columns for each in _names(name, known.get(name))]
-    if twice := [name for name, number in Counter(names).items() if number > 1]:
-        raise ValueError(
-            f"X would have {', '.join(map(repr, twice[:10]))} more than once, with an indicator of each category. "
-            "Rename such columns or categories."
-        )
+    _check_once([each for name in X.columns for each in _names(name, known.get(name))])
 
     if dask.is_dask_collection(X):
         empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in X.dtypes.items()})
@@ -79,6 +75,37 @@ def with_indicators(X: Any, schema: FrameSchema) -> Any:
         for number, indicator in enumerate(_names(name, known[name])):
             columns[indicator] = (codes == number).astype(np.float64)
     return pd.DataFrame(columns, index=X.index)
+
+
+def names_with_indicators(schema: FrameSchema) -> list[Any]:
+    """Return the names of the columns of :func:`with_indicators`.
+
+    Raises
+    ------
+    ValueError
+        Two columns would have one name.
+    """
+    names = [
+        each
+        for column in schema.columns
+        for each in _names(column.name, column if isinstance(column, CategoryColumn) else None)
+    ]
+    _check_once(names)
+    return names
+
+
+def indicators_of(schema: FrameSchema) -> Indicators | None:
+    """Return what makes columns of :func:`with_indicators` of rows with codes; None if there are no categories."""
+    numbers = tuple(len(each.categories) if isinstance(each, CategoryColumn) else None for each in schema.columns)
+    return None if set(numbers) <= {None} else Indicators(num_categories=numbers)
+
+
+def _check_once(names: list[Any]) -> None:
+    if twice := [name for name, number in Counter(names).items() if number > 1]:
+        raise ValueError(
+            f"X would have {', '.join(map(repr, twice[:10]))} more than once, with an indicator of each category. "
+            "Rename such columns or categories."
+        )
 
 
 def _names(name: Any, column: CategoryColumn | None) -> list[Any]:

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import dask
 import dask.array as da
 import numpy as np
-from dask.array.utils import meta_from_array
-from scipy.sparse import issparse
 
 from dask_train.cluster import submitted
 from dask_train.cluster.clients import client_or_none
-from dask_train.collections.blocks import delayed_blocks
+from dask_train.collections.blocks import array_of_pieces, has_sparse_blocks
 from dask_train.collections.frames import check_one_origin
 from dask_train.errors import DataError
 from dask_train.linear_model.collections import (
@@ -52,16 +50,20 @@ def _refusing() -> Iterator[None]:
         raise
 
 
-def computed_here(columns: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    """Return the rows of collections as arrays of this process, each partition computed once."""
-    source = as_source(DATA, tuple(columns))
+def computed_here(columns: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the rows of collections as arrays of this process, each partition computed once.
+
+    Sparse ones, and what goes with them, stay in their partitions, as Dask arrays.
+    """
+    source = as_source(DATA, tuple(columns), sparse=True)
+    is_sparse = has_sparse_blocks(columns[0])
     if isinstance(source, SharedSegments):
-        arrays: tuple[np.ndarray, ...] = dask.compute(*columns)
+        arrays: tuple[Any, ...] = tuple(columns) if is_sparse else dask.compute(*columns)
         return arrays
     with _refusing():
         parts = submitted.computed(source.delayed_parts(PART, list))
-    filled = [part for part in parts if len(part[0])] or parts[:1]
-    return tuple(np.concatenate(each) for each in zip(*filled, strict=True))
+    filled = [part for part in parts if part[0].shape[0]] or parts[:1]
+    return tuple((array_of_pieces if is_sparse else np.concatenate)(each) for each in zip(*filled, strict=True))
 
 
 def computed_in_shared_memory(columns: Sequence[Any], client: Client | None = None) -> tuple[da.Array, ...]:
@@ -106,13 +108,10 @@ def together(named: Mapping[str, Any], compute: Compute) -> tuple[Any, ...]:
         check_one_origin("The data", frames)  # by position, rows of one would be paired with others of the other
     if len(frames) == len(columns):
         return tuple(columns)
-    if issparse(meta_from_array(columns[0])):
-        arrays = _persisted(columns)
-    else:
-        arrays = [each if is_dask(each) else _in_memory(name, each) for name, each in zip(named, columns, strict=True)]
-        unknown = [_is_dask_frame(each) or bool(np.isnan(each.shape[0])) for each in arrays]
-        if any(map(_is_dask_frame, arrays)) or not all(unknown) or len({each.numblocks[0] for each in arrays}) > 1:
-            arrays = [compute([each])[0] if odd else each for each, odd in zip(arrays, unknown, strict=True)]
+    arrays = [each if is_dask(each) else _in_memory(name, each) for name, each in zip(named, columns, strict=True)]
+    unknown = [_is_dask_frame(each) or bool(np.isnan(each.shape[0])) for each in arrays]
+    if any(map(_is_dask_frame, arrays)) or not all(unknown) or len({each.numblocks[0] for each in arrays}) > 1:
+        arrays = [compute([each])[0] if odd else each for each, odd in zip(arrays, unknown, strict=True)]
     lengths = [each.shape[0] for each in arrays]
     known = [length for length in lengths if not np.isnan(length)]
     if 0 in known:
@@ -132,11 +131,7 @@ def columns_of(X: Any, y: Any, sample_weight: Any, workers: int | None) -> tuple
         As of :func:`lazy_columns`, or a partition can't be computed.
     """
     compute = computed_here if workers == 0 else computed_in_shared_memory
-    columns = lazy_columns(X, y, sample_weight, compute)
-    if not issparse(meta_from_array(columns[0])):
-        return compute(columns)
-    rows = columns[0].chunks[0]
-    return tuple(each.rechunk({0: rows}) for each in columns)
+    return compute(lazy_columns(X, y, sample_weight, compute))
 
 
 def over_rows(function: Callable[[list[Any]], Any], columns: Sequence[Any], *, keep: bool = False) -> Sequence[Any]:
@@ -144,7 +139,7 @@ def over_rows(function: Callable[[list[Any]], Any], columns: Sequence[Any], *, k
 
     With ``keep`` they are computed from now on, once, and stay in Dask's memory for as long as these are there.
     """
-    lazy = _over_rows(function, columns)
+    lazy = as_source(DATA, tuple(columns), sparse=True).delayed_parts(PART, function)
     with _refusing():  # without a client all is computed here
         kept: tuple[Any, ...] = submitted.persisted(lazy) if keep else tuple(lazy)
     return kept
@@ -161,24 +156,6 @@ def computed(delayed: Sequence[Any]) -> tuple[Any, ...]:
     with _refusing():
         values: tuple[Any, ...] = submitted.computed(delayed)
     return values
-
-
-def _over_rows(function: Callable[[list[Any]], Any], columns: Sequence[Any]) -> list[Any]:
-    if not issparse(meta_from_array(columns[0])):
-        return as_source(DATA, tuple(columns)).delayed_parts(PART, function)
-    rows = columns[0].chunks[0]
-    cut = [each.rechunk({0: rows}) for each in columns]
-    make = dask.delayed(function, pure=False)
-    return [make(list(blocks)) for blocks in zip(*delayed_blocks(cut), strict=True)]
-
-
-def _persisted(columns: Sequence[Any]) -> list[da.Array]:
-    """Sparse rows, which shared memory does not take as they are, in Dask's own memory; what goes with them, too."""
-    arrays = [each.to_dask_array() if _is_dask_frame(each) else each for each in columns]
-    lazy = [number for number, each in enumerate(arrays) if is_dask(each)]
-    for number, each in zip(lazy, dask.persist(*(arrays[number] for number in lazy)), strict=True):
-        arrays[number] = each.compute_chunk_sizes() if np.isnan(each.shape[0]) else each
-    return [as_array("y", each, arrays[0]) for each in arrays]
 
 
 def _in_memory(name: str, column: Any) -> da.Array:

@@ -18,7 +18,7 @@ from dask_train.compat.sklearn import check_sample_weight
 from dask_train.errors import ClosedError
 from dask_train.input_errors import made_at_the_call, raises_at_the_call, warn_at_the_call
 from dask_train.linear_model.blocks import Prediction, by_block
-from dask_train.linear_model.categories import schema_to_learn, with_indicators
+from dask_train.linear_model.categories import names_with_indicators, schema_to_learn, with_indicators
 from dask_train.linear_model.checks import check_workers
 from dask_train.linear_model.collections import (
     as_array,
@@ -110,14 +110,16 @@ class LinearEstimator(BaseEstimator):
         return self._pose(self._taken(X, y, sample_weight, workers, **self._checks))
 
     def _posed_for(
-        self, num_features: int, names: list[Any] | None, y: np.ndarray, labels: Callable[[], np.ndarray]
+        self, num_features: int, schema: FrameSchema | None, y: np.ndarray, labels: Callable[[], np.ndarray]
     ) -> Posed:
-        """Check parameters, and pose the problem of rows that lie elsewhere, without categories.
+        """Check parameters, and pose the problem of rows that lie elsewhere.
 
         Parameters
         ----------
-        num_features, names
-            Of the rows; no names of arrays.
+        num_features
+            Of the rows, an indicator of each category among them.
+        schema
+            Of the frame that they were; None of arrays.
         y
             No rows of the targets' shape.
         labels
@@ -127,8 +129,8 @@ class LinearEstimator(BaseEstimator):
 
         self._check_params()
         X = np.empty((0, num_features))
-        self.schema_ = None
-        check_names(self, X if names is None else pd.DataFrame(X, columns=names), reset=True)
+        self.schema_ = schema
+        check_names(self, X if schema is None else pd.DataFrame(X, columns=names_with_indicators(schema)), reset=True)
         self._check_targets(y, **self._checks)
         return self._pose((X, labels() if is_classifier(self) else y))
 

@@ -6,15 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import dask
-import dask.array as da
-from dask.array.utils import meta_from_array
 from scipy.sparse import issparse
 
 from dask_train.cluster.in_tasks import frees_its_thread
-from dask_train.collections.blocks import delayed_blocks
+from dask_train.collections.blocks import array_of_views
 from dask_train.driver.result import Result
-from dask_train.linear_model.packed import packed
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearRole
 from dask_train.linear_model.ranks import Ranks
 from dask_train.report.progress import RunDisplay
@@ -43,20 +39,12 @@ class Posed:
     problem: Callable[[Ranks], Any]
     take: Callable[[Any], None]
 
-    @property
-    def is_packed(self) -> bool:
-        """Return whether features are sparse, whose partitions travel as bytes."""
-        features = self.columns[0]
-        return bool(issparse(features) or issparse(meta_from_array(features)))
-
     def inputs(self, workers: int | None) -> RunInputs:
         """Return the rows as a run takes them; sparse ones in memory are cut for so many workers."""
         data: Any = self.columns
         if issparse(data[0]):
             rows = -(-data[0].shape[0] // (workers or 1))
-            data = [da.from_array(each, chunks=(rows, *each.shape[1:]), asarray=False) for each in data]
-        if self.is_packed:
-            data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*delayed_blocks(data), strict=True)]
+            data = tuple(array_of_views(each, rows) for each in data)
         return RunInputs(data=data)
 
     def role(self, task: LoopTask | None = None, *, in_place: bool = False) -> LinearRole:
@@ -72,7 +60,6 @@ class Posed:
         return LinearRole(
             problem=self.problem,
             task=task or LoopTask(),
-            is_packed=self.is_packed,
             is_held=task is not None,
             in_place=in_place,
         )

@@ -12,10 +12,10 @@ import numpy as np
 
 from dask_train.collectives import ProcessGroup
 from dask_train.collectives.replaceable import ReplaceableGroup
+from dask_train.data.indicators import Indicators
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.fitting import FitFramework
 from dask_train.linear_model.group_ranks import GroupRanks
-from dask_train.linear_model.packed import unpacked
 from dask_train.linear_model.ranks import Ranks, SessionRanks
 from dask_train.linear_model.run_steps import LedAgreement, RunSteps
 from dask_train.linear_model.validating import ScoredRows, picked
@@ -63,12 +63,12 @@ class LinearRole(LoopRole, Refusing):
         Called with the ranks that solve it.
     task
         Of the loop.
-    is_packed
-        Whether partitions are what :func:`~dask_train.linear_model.packed.packed` makes.
     is_held
         Whether the user has the run, and may stop it.
     places
         The numbers of the columns that are features, targets and perhaps weights. Default: all, in this order.
+    indicators
+        Makes features of rows with codes of categories, if places are told. Default: there are none.
     validation
         What is scored in the end, as the only epoch of a trial of a search. Default: nothing.
     in_place
@@ -77,9 +77,9 @@ class LinearRole(LoopRole, Refusing):
 
     problem: Callable[[Ranks], Any]
     task: LoopTask
-    is_packed: bool = False
     is_held: bool = True
     places: tuple[int, ...] | None = None
+    indicators: Indicators | None = None
     validation: ScoredRows | None = None
     in_place: bool = False
 
@@ -141,10 +141,9 @@ class LinearRole(LoopRole, Refusing):
             yield group
 
     def _ranks(self, session: Session, group: ProcessGroup | None) -> SessionRanks:
-        partitions = session.partitions()
-        parts = list(unpacked(partitions) if self.is_packed else partitions)
+        parts = list(session.partitions())
         if self.places is not None:
-            parts = [picked(part, self.places) for part in parts]
+            parts = [picked(part, self.places, self.indicators) for part in parts]
         return SessionRanks(session, parts) if group is None else GroupRanks(session, parts, group)
 
     def _agreement(self, session: Session, group: ProcessGroup | None) -> Agreement:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.data.indicators import Indicators
 from dask_train.linear_model.families import Family, Multinomial
 from dask_train.linear_model.fitting import Fitted, Task
 from dask_train.linear_model.moments import check_total
@@ -24,10 +25,13 @@ class ScoredRows:
         Under which name roles open them.
     places
         The numbers of the columns of features, targets and perhaps weights.
+    indicators
+        Makes features of rows with codes of categories. Default: there are none.
     """
 
     dataset: str
     places: tuple[int, ...]
+    indicators: Indicators | None = None
 
     def scores(self, problem: Any, found: Any, session: Any) -> dict[str, float]:
         """Return ``val_loss``, and ``val_accuracy`` of classes or ``val_r2`` of least squares; all ranks at once.
@@ -49,16 +53,17 @@ class ScoredRows:
         ValueError
             Rows can't be of such a model, or none counts.
         """
-        parts = [picked(part, self.places) for part in session.dataset(self.dataset).partitions()]
+        parts = [picked(part, self.places, self.indicators) for part in session.dataset(self.dataset).partitions()]
         if isinstance(problem, Task):
             return _of_family(problem, found.coef, session, parts)
         return _of_squares(_coef_of(found), session, parts)
 
 
-def picked(part: Any, places: Sequence[int]) -> tuple[Any, ...]:
-    """Return some columns of a partition, in that order."""
+def picked(part: Any, places: Sequence[int], indicators: Indicators | None = None) -> tuple[Any, ...]:
+    """Return some columns of a partition, in that order; of the first, codes become indicators."""
     columns = list(part.values()) if isinstance(part, dict) else part
-    return tuple(columns[place] for place in places)
+    x, *others = (columns[place] for place in places)
+    return (x if indicators is None else indicators.decoded(x), *others)
 
 
 def _coef_of(solution: Any) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,10 +16,12 @@ from dask_train.data.account import WHOLE, BatchRange
 from dask_train.data.assigned import assigned
 from dask_train.data.batches import Batch, Reader
 from dask_train.data.buffers import Buffers
+from dask_train.data.columns import Columns
 from dask_train.data.decoding import Decoding, Drawing
 from dask_train.data.order import Shares, shares
 from dask_train.data.plan import EpochPlan, Shuffle
 from dask_train.data.rows import Rows
+from dask_train.data.sparse_rows import set_read_only
 from dask_train.data.stream import Stream
 from dask_train.data.streamed import StreamedRows
 from dask_train.data.table import Table
@@ -225,11 +227,12 @@ class DataSet:
                     columns = list(rows.partition(number))
                 else:
                     with link.spent.on(DATA):
-                        columns = link.rows_from_elsewhere(streamed, *all_of_it)
+                        fetched = link.rows_from_elsewhere(streamed, *all_of_it)
+                        columns = _as_in_partition(rows.schema, fetched)
                 with link.spent.on(DATA):
                     columns = decoding.rows(rows.schema, columns, *all_of_it, self._buffers)
                 for column in columns:
-                    column.flags.writeable = False
+                    set_read_only(column)
                 link.moved(f"working on partition {number}", rows=num_rows)
                 account.taken(stretch, num_rows)
                 try:
@@ -252,7 +255,7 @@ class DataSet:
     ) -> Generator[Any, None, None]:
         (pass_number, counted_pass), context, account = pass_numbers, self._context, self._context.account
         num_batches, size = -(-self.num_rows // batch_size), self._size
-        told_size = 0 if self._is_whole else size  # all rows count as what they would be among all
+        counted_size = 0 if self._is_whole else size  # all rows count as what they would be among all
         num_shares = 0 if self._is_whole else context.num_shares
         host_of_rank = self._table.among(size).host_of_rank
         for epoch in range(start[0], epochs):
@@ -276,7 +279,7 @@ class DataSet:
                 epoch=epoch,
                 batch_size=batch_size,
                 first=first,
-                size=told_size,
+                size=counted_size,
                 shares=num_shares,
             )
             stretch = account.begin(begun)
@@ -349,3 +352,11 @@ class DataSet:
         if schema.names is not None:
             return dict(zip(schema.names, tensors, strict=True))
         return tensors if schema.is_tuple else tensors[0]
+
+
+def _as_in_partition(schema: Columns, fetched: Sequence[np.ndarray]) -> list[Any]:
+    """Return rows that were fetched as partitions have them."""
+    return [
+        rows if kind.layout is None else kind.layout.gathered(rows, kind.dtype, kind.row_shape)
+        for kind, rows in zip(schema.columns, fetched, strict=True)
+    ]

@@ -9,10 +9,11 @@ from functools import partial
 from typing import NoReturn
 
 from dask_train.collectives.checked import CheckedCollectives
+from dask_train.collectives.formation import Formation, formed
 from dask_train.collectives.hosts import Hosts
+from dask_train.collectives.lost import PeerLostError
 from dask_train.collectives.process_group import ProcessGroup
 from dask_train.collectives.rendezvous import meet
-from dask_train.collectives.replaceable import Formation, PeerLostError
 from dask_train.collectives.ring import Ring
 from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.frameworks.base import RoleInfo
@@ -113,9 +114,9 @@ class Meeting:
         while True:
             with hold_port() as holder, suppress(PeerLostError):
                 met = self._met_at(holder, size)
-                hosts = Hosts.of(met.addresses)
-                memory = meet(hosts, rank, met.secret, self._timeout_s, partial(self._look, met))
-                return Formation(hosts=hosts, rank=rank, memory=memory, attempts=met.attempts)
+                hosts, credentials = Hosts.of(met.addresses), Credentials(key=met.secret, tls=self._me.tls)
+                timeouts_s = self._timeout_s, self._patience_s
+                return formed(hosts, rank, credentials, met.attempts, timeouts_s, partial(self._look, met))
 
     def _look(self, met: Met) -> None:
         """Leave the meeting if one of those who are to come is lost."""

@@ -134,7 +134,7 @@ class Session(Collective, Checkpointing):
             arrays without a framework. Rows that lie one after the other in shared memory are given as they are there,
             without a copy, where the framework can't write to them (NumPy arrays are read-only then); others are
             gathered, once, while the loop is busy with the batch before, into memory that is used again when nothing
-            refers to the batch.
+            refers to the batch. Sparse rows are dense in a batch.
 
         Raises
         ------
@@ -165,9 +165,9 @@ class Session(Collective, Checkpointing):
         iterator
             Of partitions as the data was given: an array ``(rows, *row_shape)``, a tuple or a dict of them. NumPy
             arrays with any framework, read-only views of the memory that all roles of the host share, without a copy;
-            columns of text are copied. Partitions without rows are left out. Each may be kept: ``list(...)`` takes no
-            memory. Those of data that is streamed are computed anew in each call, a group at a time, and are copies:
-            continue with the next without keeping them.
+            columns of text are copied, and sparse rows are a ``scipy.sparse.csr_array``. Partitions without rows are
+            left out. Each may be kept: ``list(...)`` takes no memory. Those of data that is streamed are computed anew
+            in each call, a group at a time, and are copies: continue with the next without keeping them.
 
         Raises
         ------

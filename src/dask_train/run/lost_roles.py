@@ -82,7 +82,9 @@ def worker_lost(turn: StateUpdate, event: events.DaskWorkerLost) -> None:
     if keys:
         names = ", ".join(map(name_of, keys))
         is_are = "is" if len(keys) == 1 else "are"
-        _lose(turn, keys, f"{names} {is_are} lost: the Dask worker {event.address} left the cluster.")
+        # Its processes die with it. One that has not yet, as where a host is cut off, is in no group that forms anew.
+        cause = f"{names} {is_are} lost: the Dask worker {event.address} left the cluster."
+        _lose(turn, keys, cause, in_place=True)
 
 
 def agent_failed(turn: StateUpdate, event: events.AgentFailed) -> None:
@@ -233,8 +235,8 @@ def _failure(
 
 
 def _others_can_go_on(turn: StateUpdate, keys: Sequence[Key]) -> bool:
-    """Return whether the other training roles can continue in place: they have met on a host, and none has returned."""
-    if not (turn.plan.in_place and turn.met and turn.on_one_host and turn.suspicion is None):
+    """Return whether the other training roles can continue in place: they have met, and none has returned."""
+    if not (turn.plan.in_place and turn.met and turn.suspicion is None):
         return False
     members = resizing.members(turn)
     others = [turn.roles[key].phase for key in members if key not in keys and not resizing.has_left(turn, key)]

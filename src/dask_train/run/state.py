@@ -59,7 +59,7 @@ class RunPlan:
     agree
         Whether the training roles wait for each other, so that the loss of one is an exception in the others.
     in_place
-        Whether these can continue with a new one in place of a lost one, if they share a host.
+        Whether these can continue with a new one in place of a lost one.
     recovery
         What becomes of a loss; None ends the run.
     placement_s, launch_s, rendezvous_s, progress_s, stop_s

@@ -35,6 +35,7 @@ class PlacementRequest:
     devices: DeviceRequest = field(default_factory=DeviceRequest)
     host: str = ""
     may_oversubscribe: bool = False  # its roles may take the threads of others of its run
+    hosts: list[str] = field(default_factory=list)  # by role, where it is to be if there is room; empty for any
     granted: dict[Key, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = field(default_factory=time.time)
@@ -98,6 +99,8 @@ class PlacementQueue:
         goes_on = bool(request.run.places)
         # What is lost with a Dask worker that has left is replaced on those that are there.
         request.may_oversubscribe = request.run.in_place and any(key in request.run.places for key, _ in request.roles)
+        if request.may_oversubscribe:
+            request.hosts = [self._host_of(request.run, key) for key, _ in request.roles]
         self._give_back(request.run, [key for key, _ in request.roles])
         if goes_on:
             self.waiting.insert(0, request)
@@ -139,10 +142,19 @@ class PlacementQueue:
     def _placed(self, request: PlacementRequest, capacities: list[Capacity]) -> list[RolePlace] | None:
         own = self._own(request, capacities) if request.run.is_oversubscribed or request.may_oversubscribe else 0
         room = self._device_room(request)
-        places = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device)
+        with_device, hosts = request.with_device, request.hosts
+        places = place(request.needs, capacities, own=own, devices=room, with_device=with_device, hosts=hosts)
         if places is not None and len(request.needs) + own > sum(capacity.threads for capacity in capacities):
             request.run.is_oversubscribed = True
         return places
+
+    def _host_of(self, run: KnownRun, key: Key) -> str:
+        """Return the host of a role, also where its Dask worker has left; empty if there is none, or no other there."""
+        if key not in run.places:
+            return ""
+        where = run.places[key][0].rpartition(":")[0]
+        workers = self.scheduler.workers.values()
+        return next((str(ws.host) for ws in workers if ws.address.rpartition(":")[0] == where), "")
 
     def num_places(self, run: KnownRun | None, needs: Mapping[str, float], on: list[str] | None, host: str = "") -> int:
         """Count the Dask workers of a host that carry roles of a run, or could: of the one with most by default.

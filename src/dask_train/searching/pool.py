@@ -26,7 +26,7 @@ AGAIN_S = 2.0
 MAX_LOSSES = 5
 
 # Letters of a parameter's name, or of its value, that are shown to other clients.
-MAX_TOLD = 40
+MAX_TEXT = 40
 _FINISHED = "its search has no more trials"
 
 S = TypeVar("S", bound=Study)
@@ -231,7 +231,7 @@ def _in_words(error: DaskTrainError | None) -> str:
 
 def _fields_of_trial(handed: Handed, search: str) -> dict[str, Any]:
     """Return a trial as other clients see it, in plain values."""
-    params = {str(name)[:MAX_TOLD]: _plain(value) for name, value in handed.params.items()}
+    params = {str(name)[:MAX_TEXT]: _plain(value) for name, value in handed.params.items()}
     request = handed.request
     assert request is not None
     return {
@@ -245,7 +245,7 @@ def _fields_of_trial(handed: Handed, search: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, bool | str) or value is None or not isinstance(value, int | float):
-        return str(value)[:MAX_TOLD]
+        return str(value)[:MAX_TEXT]
     return int(value) if isinstance(value, int) else float(value)
 
 

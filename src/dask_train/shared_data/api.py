@@ -50,8 +50,8 @@ def publish_dataset(
     Parameters
     ----------
     *data
-        As ``data=`` of :func:`~dask_train.train`: Dask or NumPy arrays, a frame, a dict of arrays, a list of delayed
-        partitions; several values make a tuple, such as ``X, y``. Dask computes it where it is, and copies each
+        As ``data=`` of :func:`~dask_train.train`: Dask, NumPy or sparse arrays, a frame, a dict of arrays, a list of
+        delayed partitions; several values make a tuple, such as ``X, y``. Dask computes it where it is, and copies each
         partition once, into shared memory. What :func:`persist` has made is not copied again.
     name
         Its name, among all that Dask's own ``client.publish_dataset`` has given.
@@ -102,7 +102,7 @@ def publish_dataset(
     if features is None and label is None and hasattr(dataset, "iloc") and hasattr(dataset, "columns"):
         dataset = {name: dataset[name] for name in dataset.columns}
     dataset = without_missing(what, dataset, features, label)
-    source = published.as_source(what, dataset, features=features, label=label)
+    source = published.as_source(what, dataset, features=features, label=label, sparse=to is None)
     frames = () if isinstance(source, SharedSegments) else frames_in(what, dataset, features, label)
     peer = Peer(client_or_local(client, 0))
     check_progress(progress, waits=not peer.asynchronous)
@@ -267,7 +267,7 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
     arrays = data[0] if len(data) == 1 else data
     check_progress(progress, waits=True)
     _check_arrays(arrays)
-    source = published.as_source("what is to be persisted", arrays)
+    source = published.as_source("what is to be persisted", arrays, sparse=True)
     if isinstance(source, SharedSegments):
         return _persisted(Peer(source.futures[0].client), source, progress)
     peer = Peer(client_or_local(client, 0))
@@ -283,7 +283,7 @@ def shared_arrays(what: str, columns: tuple[Any, ...], client: Client | None = N
     TypeError, ValueError, DataError
         As of :func:`persist`; the message calls the data ``what``.
     """
-    source = published.as_source(what, columns)
+    source = published.as_source(what, columns, sparse=True)
     if isinstance(source, SharedSegments):
         return columns
     arrays: tuple[da.Array, ...] = _persisted(Peer(client_or_local(client, 0)), source, progress=False, what=what)

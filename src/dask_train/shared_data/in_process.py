@@ -78,7 +78,7 @@ class InProcessData:
             )
         published = self._peer.run(published_value, self._peer, name)
         try:
-            return segments_in(published) or check_data(f"data set {name!r}", published)
+            return segments_in(published) or check_data(f"data set {name!r}", published, sparse=True)
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
 

@@ -254,11 +254,12 @@ def as_source(
     label: str | None = None,
     picks: Picks | None = None,
     decodes: bool = False,
+    sparse: bool = False,
 ) -> Source | SharedSegments:
     """Return the segments that a user's value consists of, else what :func:`check_data` makes of it.
 
     With ``decodes`` the caller goes through batches, which decode rows; see
-    :func:`~dask_train.shared_data.segments.segments_in`.
+    :func:`~dask_train.shared_data.segments.segments_in`. With ``sparse`` matrices may be sparse.
 
     Raises
     ------
@@ -267,7 +268,12 @@ def as_source(
     """
     segments = segments_in(data, decodes=decodes)
     if segments is None:
-        return check_data(what, data, features=features, label=label, picks=picks)
+        return check_data(what, data, features=features, label=label, picks=picks, sparse=sparse)
+    if not sparse and any(column.is_sparse for column in segments.columns):
+        raise TypeError(
+            f"{what} has sparse rows in shared memory, and rows are dense arrays here. Publish them dense, "
+            "X.map_blocks(lambda rows: rows.toarray(), dtype=X.dtype)."
+        )
     if features is not None or label is not None:
         raise ValueError(
             f"{what} lies in shared memory with its columns as they are; features= and label= choose them when it is "

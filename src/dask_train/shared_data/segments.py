@@ -12,13 +12,15 @@ from distributed import Future
 
 from dask_train.cluster.peer import Peer
 from dask_train.collections import shared
-from dask_train.collections.blocks import delayed_blocks
+from dask_train.collections.blocks import delayed_blocks, has_sparse_blocks
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Columns
 from dask_train.errors import DataError
 
 # Marks what is published as ours, and says how it is written.
 _MARK, _FORM = "dask-train data set", 1
+# Of a column that is sparse, behind its dtype and the shape of a row.
+_SPARSE = "sparse"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +89,8 @@ class SharedSegments:
         return self._arrays()[number]
 
     def _arrays(self) -> list[Any]:
-        columns = [(column.dtype, column.row_shape) for column in self.schema.columns]
         segments = dict(zip(self.keys, self.futures, strict=True))
-        return list(shared.arrays_of(segments, columns, self.lengths.tolist()))
+        return list(shared.arrays_of(segments, self.schema.columns, self.lengths.tolist()))
 
     def snapshot(self) -> SharedSegments:
         """Return the same, which nobody writes into."""
@@ -105,7 +106,9 @@ class SharedSegments:
         """Return what is published: plain values, and the futures where Dask looks for them."""
         return {
             _MARK: _FORM,
-            "columns": [[column.dtype, list(column.row_shape)] for column in self.schema.columns],
+            "columns": [
+                [column.dtype, list(column.row_shape), *[_SPARSE] * column.is_sparse] for column in self.schema.columns
+            ],
             "names": None if self.names is None else list(self.names),
             "is_tuple": self.is_tuple,
             "lengths": self.lengths.tolist(),
@@ -167,7 +170,10 @@ def segments_in(data: Any, *, decodes: bool = False) -> SharedSegments | None:
 
 
 def _of_record(record: Mapping[str, Any]) -> SharedSegments:
-    columns = tuple(Column(dtype=dtype, row_shape=tuple(shape)) for dtype, shape in record["columns"])
+    columns = tuple(
+        Column(dtype=dtype, row_shape=tuple(shape), is_sparse=_SPARSE in kind)
+        for dtype, shape, *kind in record["columns"]
+    )
     names = None if record["names"] is None else tuple(record["names"])
     return SharedSegments(
         schema=Columns(columns=columns, names=names, is_tuple=record["is_tuple"]),
@@ -193,7 +199,8 @@ def _of_arrays(data: Any, *, decodes: bool) -> SharedSegments | None:
             return None
         if each.decoded is not None and not decodes:
             return None
-        stored = Column(dtype=array.dtype.str, row_shape=tuple(map(int, array.shape[1:])))
+        row_shape = tuple(map(int, array.shape[1:]))
+        stored = Column(dtype=array.dtype.str, row_shape=row_shape, is_sparse=has_sparse_blocks(array))
         columns.append(each.decoded or stored)
     return SharedSegments(
         schema=Columns(columns=tuple(columns), names=names, is_tuple=is_tuple),
@@ -223,9 +230,9 @@ async def unknown(peer: Peer, name: str) -> DataError:
 
 
 def in_words(columns: Mapping[str, Column]) -> str:
-    """Return the columns, for people: ``x float32 (28, 28), y int64``."""
+    """Return the columns, for people: ``x float32 (28, 28), y int64``, ``x sparse float64 (1000,)``."""
     words = []
     for name, column in columns.items():
         shape = f" {column.row_shape}" if column.row_shape else ""
-        words.append(f"{name} {np.dtype(column.dtype)}{shape}")
+        words.append(f"{name} {'sparse ' * column.is_sparse}{np.dtype(column.dtype)}{shape}")
     return ", ".join(words)

@@ -77,7 +77,8 @@ def as_array(rows: Any) -> Any:
     array = plain_dtypes(rows).to_dask_array() if hasattr(rows, "to_dask_array") else rows
     if issparse(meta_from_array(array)):
         raise ValueError(
-            "X has sparse partitions, and they are taken as dense ones here: X.map_blocks(lambda x: x.toarray())."
+            "X has sparse partitions, and they are taken as dense ones here: "
+            "X.map_blocks(lambda x: x.toarray(), dtype=X.dtype)."
         )
     return array
 

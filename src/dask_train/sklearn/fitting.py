@@ -14,7 +14,7 @@ from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import is_in_task
 from dask_train.data.ledger import Ledger
 from dask_train.fitting.api import fit
-from dask_train.fitting.finite import NOT_FINITE, told_of_weights
+from dask_train.fitting.finite import NOT_FINITE, describe_bad_weights
 from dask_train.fitting.settings import KerasKeywords
 from dask_train.linear_model.collections import check_waits, is_dask
 
@@ -92,7 +92,7 @@ def _check_finite(model: Any, losses: Sequence[float]) -> None:
     """
     if not all(map(math.isfinite, losses)):
         what = f"The loss was {next(each for each in losses if not math.isfinite(each))}"
-    elif told_of_weights(model) is not None:
+    elif describe_bad_weights(model) is not None:
         what = f"{NOT_FINITE} at the end"
     else:
         return

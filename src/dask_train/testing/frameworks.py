@@ -11,6 +11,7 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -177,15 +178,20 @@ class FrameworkTests(ABC):
 
     def test_a_peer_that_never_comes(self) -> None:
         """Ends in an error that names the address, and in time."""
-        for key in self.waits:
-            with RoleProcesses(self.framework(), self.counts, self._function_of) as processes:
-                addresses = processes.addresses()
-                processes.meet(key, addresses, timeout_s=3.0)
-                answer = processes.answer(key)
+        with ExitStack() as stack:
+            runs = {
+                key: stack.enter_context(RoleProcesses(self.framework(), self.counts, self._function_of))
+                for key in self.waits
+            }
+            addresses = {key: processes.addresses() for key, processes in runs.items()}
+            for key, processes in runs.items():  # all wait at the same time
+                processes.meet(key, addresses[key], timeout_s=3.0)
+            answers = {key: processes.answer(key) for key, processes in runs.items()}
+        for key, answer in answers.items():
             assert isinstance(answer.error, LaunchError), f"{key}: {answer}"
             assert answer.error.cause
             assert answer.error.change
-            assert any(address in str(answer.error) for _, _, address in addresses.tasks() if address)
+            assert any(address in str(answer.error) for _, _, address in addresses[key].tasks() if address)
             assert answer.took_s < 3.0 + GRACE_S
 
 

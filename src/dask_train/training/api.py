@@ -94,10 +94,10 @@ def train(  # noqa: PLR0913 - one keyword for each setting of a run
         where a debugger can follow it: a run of one worker, without any other process; what it raises is raised as it
         is.
     data
-        What ``session.batches`` goes through (default: nothing): Dask or NumPy arrays, a tuple or a dict of them with
-        the same rows; a Dask or pandas DataFrame; a list of delayed partitions; a published data set. That of role
-        ``worker``; or by role, in a dict whose keys are all roles of the run (a dict of columns that has such a key
-        goes by role, too: ``{"worker": {...}}``). Dask computes it, each partition into shared memory of the Dask
+        What ``session.batches`` goes through (default: nothing): Dask, NumPy or sparse arrays, a tuple or a dict of
+        them with the same rows; a Dask or pandas DataFrame; a list of delayed partitions; a published data set. That of
+        role ``worker``; or by role, in a dict whose keys are all roles of the run (a dict of columns that has such a
+        key goes by role, too: ``{"worker": {...}}``). Dask computes it, each partition into shared memory of the Dask
         worker where it lies, and role processes of that host map it: one copy, besides one that you keep persisted.
     features, label
         Columns of a DataFrame that batches are made of: a list makes one matrix of them, a name gives that column.

@@ -191,7 +191,7 @@ def _source_of(
         return value
     if isinstance(value, OwnRows) and features is None and label is None:
         return value.source()
-    return as_source(what, value, features=features, label=label)
+    return as_source(what, value, features=features, label=label, sparse=True)
 
 
 def data_by_role(

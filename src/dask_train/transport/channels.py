@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -114,7 +114,14 @@ def _answers(lines: Sequence[Channel], messages: Sequence[Any], timeout_s: float
         ) from error
 
 
-def exactly(connection: socket.socket, size: int) -> bytearray:
+class Readable(Protocol):
+    """A connection, as far as it is read from."""
+
+    def recv_into(self, room: memoryview, /) -> int:
+        """Read into a part of the room; its size, 0 where the other end has hung up."""
+
+
+def exactly(connection: Readable, size: int) -> bytearray:
     """Read that many bytes.
 
     Raises
@@ -127,7 +134,7 @@ def exactly(connection: socket.socket, size: int) -> bytearray:
     return data
 
 
-def fill(connection: socket.socket, room: memoryview) -> None:
+def fill(connection: Readable, room: memoryview) -> None:
     """Read until there is no room left, straight into it; raises as :func:`exactly`."""
     while room:
         count = connection.recv_into(room)

@@ -13,7 +13,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -23,6 +23,8 @@ from dask_train.transport.reception import ended_after
 
 _NONCE_BYTES = 32
 _RETRY_S = 0.1
+# A host that is gone does not answer; one who looks meanwhile asks again after this time.
+_ATTEMPT_S = 2.0
 # How long a new connection may take to authenticate.
 GREETING_S = 10.0
 
@@ -131,8 +133,10 @@ def greeted(connection: socket.socket, credentials: Credentials, *, listens: boo
     return connection
 
 
-def connected(address: str, credentials: Credentials, timeout_s: float) -> socket.socket:
-    """Return a connection to the server at that address.
+def connected(
+    address: str, credentials: Credentials, timeout_s: float, look: Callable[[], object] | None = None
+) -> socket.socket:
+    """Return a connection to the server at that address; ``look`` is called meanwhile, and may raise to end this.
 
     Raises
     ------
@@ -141,8 +145,12 @@ def connected(address: str, credentials: Credentials, timeout_s: float) -> socke
     """
     deadline = time.monotonic() + timeout_s
     while True:
+        attempt_s = max(_RETRY_S, deadline - time.monotonic())
+        if look is not None:
+            look()
+            attempt_s = min(attempt_s, _ATTEMPT_S)
         try:
-            connection = socket.create_connection(_parts(address), max(_RETRY_S, deadline - time.monotonic()))
+            connection = socket.create_connection(_parts(address), attempt_s)
             break
         except OSError as error:
             if time.monotonic() > deadline:

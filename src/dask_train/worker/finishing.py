@@ -13,7 +13,7 @@ def segment(limit: int | None, arrays: list[Any]) -> Any:
     limit
         What all segments of this Dask worker may take, in bytes; None: what Dask and the container leave.
     arrays
-        The columns, ``(rows, *row_shape)``.
+        The columns, ``(rows, *row_shape)``, also sparse.
 
     Raises
     ------
@@ -27,4 +27,4 @@ def segment(limit: int | None, arrays: list[Any]) -> Any:
 
 def count(arrays: list[Any]) -> int:
     """Return rows of one partition."""
-    return len(arrays[0])
+    return int(arrays[0].shape[0])

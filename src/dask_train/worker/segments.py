@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 from distributed import get_worker
 
 from dask_train.data.pool import process_pool
@@ -16,7 +16,7 @@ from dask_train.worker.metrics import WorkerMetrics
 SPARE_BYTES = 64 << 20
 
 
-def make_segment(arrays: Sequence[np.ndarray], limit: int | None) -> Segment:
+def make_segment(arrays: Sequence[Any], limit: int | None) -> Segment:
     """Put a partition into this process's shared memory; one copy.
 
     Parameters

@@ -234,7 +234,7 @@ def store(
 
 @pytest.fixture(scope="module")
 def logged_in(store: Store) -> Iterator[Store]:
-    """The store, to which this process and those that it starts log in by their environment."""
+    """The store, to which this process logs in by its environment."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in store.environment.items():
             patch.setenv(name, value)

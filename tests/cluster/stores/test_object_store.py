@@ -24,7 +24,8 @@ import dask_train as dt
 @pytest.fixture(scope="module")
 def client(logged_in, local_clusters):
     """Of two Dask workers that know the server from their environment, as they would know AWS."""
-    with local_clusters() as make, Client(make(n_workers=2, threads_per_worker=1)) as client:
+    settings = {"n_workers": 2, "threads_per_worker": 1, "env": logged_in.environment}
+    with local_clusters() as make, Client(make(**settings)) as client:
         yield client
 
 

@@ -16,7 +16,7 @@ import torch
 import torchmetrics
 
 import dask_train as dt
-from dask_train.role import meeting
+from dask_train.collectives import formation
 
 pytestmark = pytest.mark.usefixtures("metrics_in_templates")
 
@@ -46,7 +46,7 @@ class Fate:
         ``(rank, point, count)``; a count is of all calls that a process has made. At the point ``"meeting"`` a process
         ends when it next meets the others, after so many steps.
     by
-        The signal that ends it.
+        The signal that ends it, or a function that does, and does not return.
     """
 
     def __init__(self, folder, *losses, by=signal.SIGKILL):
@@ -65,13 +65,13 @@ class Fate:
             if loss == (rank, point, self.counts[point]):
                 end(mark, self.by)
             if (*loss, "training") == (rank, "meeting", self.counts[point], point):
-                meeting.meet = lambda *_, mark=mark: end(mark)
+                formation.meet = lambda *_, mark=mark: end(mark)
 
     @property
     def processes(self):
         """How many there were of each rank."""
         names = [path.name.split("-")[0] for path in self.folder.iterdir() if path.name[0].isdigit()]
-        return [names.count(str(rank)) for rank in range(3)]
+        return [names.count(str(rank)) for rank in range(max(3, *(1 + int(name) for name in names)))]
 
     @property
     def num_lost(self):
@@ -80,6 +80,8 @@ class Fate:
 
 def end(mark, by=signal.SIGKILL):
     mark.touch()
+    if callable(by):
+        by()
     os.kill(os.getpid(), by)
 
 
@@ -123,21 +125,21 @@ def adam(parameters, fate):
     return made
 
 
-def fitted(client, fate, **settings):
+def fitted(client, fate, data=None, **settings):
     torch.manual_seed(3)
+    data = data or (da.from_array(X, chunks=(40, 8)), da.from_array(Y, chunks=40))
     between = torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.3), Fated(fate)
     module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), *between, torch.nn.Linear(16, 3)).double()
     return dt.fit(
         module,
-        da.from_array(X, chunks=(40, 8)),
-        da.from_array(Y, chunks=40),
+        *data,
         loss=torch.nn.CrossEntropyLoss(),
         optimizer=partial(adam, fate=fate),
         scheduler=partial(FatedSchedule, fate=fate),
         metrics={"accuracy": torchmetrics.classification.MulticlassAccuracy(3, average="micro")},
-        validation_data=(X[:50], Y[:50]),
         validation_batch_size=24,
         **{
+            "validation_data": (X[:50], Y[:50]),
             "epochs": EPOCHS,
             "batch_size": BATCH_SIZE,
             "workers": 3,

@@ -139,10 +139,12 @@ def of(folder):
     """How many processes there were of each rank, and how many were lost."""
     names = [path.name for path in Path(folder).iterdir()]
     first = [name.split("-")[0] for name in names if name[0].isdigit()]
-    return [first.count(str(rank)) for rank in range(3)], sum(name.startswith("lost") for name in names)
+    return [first.count(str(rank)) for rank in range(max(3, *(1 + int(rank) for rank in first)))], sum(
+        name.startswith("lost") for name in names
+    )
 
 
-def fitted(client, folder, losses=(), *, callbacks=(), **settings):
+def fitted(client, folder, losses=(), *, callbacks=(), data=None, **settings):
     folder.mkdir(exist_ok=True)
     keras.utils.set_random_seed(3)
     fate = {"folder": str(folder), "losses": losses}
@@ -160,11 +162,10 @@ def fitted(client, folder, losses=(), *, callbacks=(), **settings):
     model.compile(FatedAdam(learning_rate=0.02, **fate), loss, metrics=["accuracy"])
     noted = Noted(**fate)
     settings = {"epochs": EPOCHS, "batch_size": BATCH_SIZE, "workers": 3, "seed": 5, "verbose": 0, **settings}
+    settings = {"validation_data": (X[:50], Y[:50]), **settings}
     result = dt.fit(
         model,
-        da.from_array(X, chunks=(40, 8)),
-        da.from_array(Y, chunks=40),
-        validation_data=(X[:50], Y[:50]),
+        *(data or (da.from_array(X, chunks=(40, 8)), da.from_array(Y, chunks=40))),
         validation_batch_size=24,
         client=client,
         callbacks=[noted, *callbacks],

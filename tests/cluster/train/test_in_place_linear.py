@@ -14,11 +14,11 @@ import dask_train as dt
 from dask_train import linear_model as ours
 
 
-def made():
+def made(client=None):
     """Features that hang together, of which a solver takes many steps, and labels; in shared memory."""
     turned = np.linalg.qr(np.random.default_rng(1).normal(size=(20, 20)))[0]
     x = da.random.default_rng(1).normal(size=(200_000, 20), chunks=(50_000, 20)) @ (turned * np.logspace(0, -2, 20))
-    return dt.persist(x, (x[:, 0] > 0).astype(int))
+    return dt.persist(x, (x[:, 0] > 0).astype(int), client=client)
 
 
 def model(solver):

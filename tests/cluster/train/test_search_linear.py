@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import optuna
+import pandas as pd
 import pytest
 
 import dask_train as dt
@@ -61,3 +63,26 @@ def test_scores_that_a_linear_model_has_not_end_the_search(client):
             trials=1,
             client=client,
         )
+
+
+def test_categories_of_frames_are_indicators(client):
+    x, y = rows()
+    kinds = pd.Categorical(np.where(x[:, 0] > 0.5, "much", np.where(x[:, 0] < 0, "none", "some")))
+    frame = pd.DataFrame({"kind": kinds, "b": x[:, 1], "c": x[:, 2], "y": y})
+    table, later = dd.from_pandas(frame, npartitions=3), frame.assign(kind=frame["kind"].astype(str))
+    columns = {"features": ["c", "kind"], "label": "y"}
+    found = dt.search(
+        lambda trial: LogisticRegression(C=trial.suggest_float("C", 0.1, 1.0)),
+        table,
+        validation_data=later,
+        metric="val_accuracy",
+        direction="maximize",
+        trials=2,
+        client=client,
+        **columns,
+    )
+    model = LogisticRegression(**found.best_params)
+    dt.fit(model, table, **columns, workers=1, client=client)
+    assert found.best_model.feature_names_in_.tolist() == ["c", "kind[much]", "kind[none]", "kind[some]"]
+    np.testing.assert_allclose(found.best_model.coef_, model.coef_, rtol=1e-6)
+    assert found.best_value == pytest.approx(found.best_model.score(later[["c", "kind"]], y))

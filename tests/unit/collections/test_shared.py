@@ -16,7 +16,7 @@ X, Y = np.arange(24, dtype="f4").reshape(12, 2), np.arange(12)
 LENGTHS = (5, 0, 4, 3)
 
 
-COLUMNS = [("<f4", (2,)), ("<i8", ())]
+COLUMNS = [Column(dtype="<f4", row_shape=(2,)), Column(dtype="<i8", row_shape=())]
 
 pytestmark = pytest.mark.usefixtures("pool")
 
@@ -93,7 +93,7 @@ def test_blocks_that_were_computed_are_none_of_them():
 def test_other_segments_make_arrays_of_other_names():
     segments, arrays = made()
     some = dict(list(segments.items())[:2])
-    (fewer,) = shared.arrays_of(some, [("<f4", (2,))], LENGTHS[:2])
+    (fewer,) = shared.arrays_of(some, COLUMNS[:1], LENGTHS[:2])
     names = {array.name for array in (*arrays, fewer)}
     assert len(names) == 3
     again = shared.arrays_of(segments, COLUMNS, LENGTHS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import suppress
 
-from dask_train.collectives import Hosts, meet
-from dask_train.collectives.replaceable import Formation, PeerLostError, ReplaceableGroup
+from dask_train.collectives import Hosts
+from dask_train.collectives.formation import formed
+from dask_train.collectives.lost import PeerLostError
+from dask_train.collectives.replaceable import ReplaceableGroup
+from dask_train.frameworks.ports import hold_port
+from dask_train.transport.connections import Credentials
 
 
 class Lost(BaseException):
@@ -21,11 +24,13 @@ class RestartError(Exception):
 class Course:
     """A run: lets ranks meet when all are there, and knows who is lost; at most ``most`` may be asked for.
 
-    ``lost_in_meetings`` has whose process ends in which meeting: rank and number, from 1.
+    ``lost_in_meetings`` has whose process ends in which meeting: rank and number, from 1. ``hosts`` has by rank on
+    which host it is, or is a function of its rank and attempt that tells.
     """
 
-    def __init__(self, size, most=None, lost_in_meetings=()):
+    def __init__(self, size, most=None, lost_in_meetings=(), hosts=None):
         self.size, self.number, self.most = size, 0, most or size
+        self.host_of = hosts if callable(hosts) else lambda rank, _: 0 if hosts is None else hosts[rank]
         self.lost_in_meetings = list(lost_in_meetings)
         self.lock, self.attempts, self.lost = threading.Condition(), [0] * self.most, {}
         self.waiting, self.told, self.is_over = {}, {}, False
@@ -45,15 +50,14 @@ class Course:
 
     def let_meet(self):
         """Let those meet that wait for each other: newcomers for whoever waits."""
-        for size in sorted({wanted or self.size for wanted in self.waiting.values()}):
+        for size in sorted({wanted or self.size for wanted, _ in self.waiting.values()}):
             ranks = range(size)
-            if not all(self.waiting.get(each, -1) in (0, size) for each in ranks):
+            if not all(self.waiting.get(each, (-1, ""))[0] in (0, size) for each in ranks):
                 continue
-            if size != self.size and not any(self.waiting[each] for each in ranks):
+            if size != self.size and not any(self.waiting[each][0] for each in ranks):
                 continue
             self.number, self.size = self.number + 1, size
-            key = f"{os.getpid()}-{id(self)}-{self.number}"
-            places = tuple(f"10.0.0.9:{key}-{each}" for each in ranks)
+            places = tuple(self.waiting[each][1] for each in ranks)
             for each in ranks:
                 self.told[each] = places, tuple(self.attempts[:size])
                 del self.waiting[each]
@@ -67,25 +71,27 @@ class Course:
         class Run:
             def form(self, size=0):
                 while True:
-                    with course.lock:
-                        course.waiting[rank] = size
-                        course.let_meet()
-                        assert course.lock.wait_for(lambda: rank in course.told or course.is_over, 60.0)
-                        if course.is_over:
-                            raise RestartError("all end")
-                        places, attempts = course.told.pop(rank)
-                        if (rank, course.number) in course.lost_in_meetings:
-                            course.lost_in_meetings.remove((rank, course.number))
-                            raise Lost
+                    with hold_port() as holder, suppress(PeerLostError):
+                        return self.formed(size, holder)
 
-                    def look(attempts=attempts):
-                        if any(self.lost_attempt(peer) >= attempt for peer, attempt in enumerate(attempts)):
-                            raise PeerLostError
+            def formed(self, size, holder):
+                address = f"127.0.0.{1 + course.host_of(rank, course.attempts[rank])}:{holder.getsockname()[1]}"
+                with course.lock:
+                    course.waiting[rank] = size, address
+                    course.let_meet()
+                    assert course.lock.wait_for(lambda: rank in course.told or course.is_over, 60.0)
+                    if course.is_over:
+                        raise RestartError("all end")
+                    places, attempts = course.told.pop(rank)
+                    if (rank, course.number) in course.lost_in_meetings:
+                        course.lost_in_meetings.remove((rank, course.number))
+                        raise Lost
 
-                    hosts = Hosts.of(places)
-                    with suppress(PeerLostError):
-                        memory = meet(hosts, rank, b"run", 60.0, look)
-                        return Formation(hosts=hosts, rank=rank, memory=memory, attempts=attempts)
+                def look():
+                    if any(self.lost_attempt(peer) >= attempt for peer, attempt in enumerate(attempts)):
+                        raise PeerLostError
+
+                return formed(Hosts.of(places), rank, Credentials(key=b"run"), attempts, (60.0, 60.0), look)
 
             def lost_attempt(self, peer):
                 return course.lost.get(peer, -1)
@@ -111,5 +117,8 @@ def lived(in_threads, course, life):
                 return life(rank)
             except Lost:
                 course.end(rank)
+            except BaseException:
+                course.end_all()  # nobody waits for one that has failed
+                raise
 
     return in_threads(*(lambda rank=rank: lives(rank) for rank in range(course.most)))

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 import numpy as np
 import pytest
 
+from dask_train.collectives.lost import PeerLostError
 from dask_train.collectives.ring import Ring
 from dask_train.collectives.wire import PIECE_BYTES
 from dask_train.errors import LaunchError, StalledError
@@ -31,14 +32,14 @@ def addresses():
         yield make
 
 
-def together(addresses, member, credentials=KNOWN, timeout_s=60.0, before=lambda place: None):
+def together(addresses, member, credentials=KNOWN, timeout_s=60.0, before=lambda place: None, look=None):
     """What each member's function of its ring and place returns, or raises; ``before`` that the ring is made."""
     found = {}
 
     def take_part(place):
         try:
             before(place)
-            ring = Ring(addresses, place, credentials, timeout_s)
+            ring = Ring(addresses, place, credentials, timeout_s, look=look)
             try:
                 found[place] = member(ring, place)
             finally:
@@ -270,3 +271,81 @@ def test_arrays_that_are_summed_together_have_the_bits_of_each_alone(addresses, 
 
     for together_, alone in together(addresses(size), member):
         assert together_ == alone
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_each_gets_what_the_one_before_passes_on(addresses, size, kind, make_certificates):
+    def member(ring, place):
+        return [ring.pass_on(b"%d" % place * length) for length in (1, 0, 3_000_000)]
+
+    credentials = Credentials(key=b"run", tls=make_certificates() if kind == "tls" else None)
+    found = together(addresses(size), member, credentials, look=lambda: None)
+    for place, its in enumerate(found):
+        assert its == [b"%d" % ((place - 1) % size) * length for length in (1, 0, 3_000_000)]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_nobody_goes_on_before_all_have_come(addresses, size):
+    come = []
+
+    def member(ring, place):
+        if place == 1:
+            assert not later.wait(0.2)
+        come.append(place)
+        ring.meet()
+        return len(come)
+
+    later = threading.Event()
+    assert together(addresses(size), member) == [size] * size
+
+
+@pytest.mark.parametrize("call", ["sum", "sum of much", "broadcast", "meet", "pass on"])
+def test_one_that_looks_leaves_its_wait_where_a_member_is_lost(addresses, call, no_leaks):
+    """Whether it waits for what comes, or for room for what it sends."""
+    lost, over = threading.Event(), threading.Event()
+
+    def look():
+        if lost.is_set():
+            raise PeerLostError
+
+    def member(ring, place):
+        if place == 1:  # it hangs, and is told to be lost
+            lost.set()
+            over.wait(60)
+            return
+        much = np.ones(3_000_000)
+        calls = {"sum": lambda: ring([np.ones(3)]), "sum of much": lambda: ring([much])}
+        calls |= {"broadcast": lambda: ring.broadcast(much), "meet": ring.meet, "pass on": lambda: ring.pass_on(b"x")}
+        with pytest.raises(PeerLostError):
+            calls[call]()
+        ring.close()
+        over.set()
+
+    places = addresses(2)
+    with no_leaks():
+        assert together(places, member, look=look) == [None, None]
+
+
+def test_one_that_looks_takes_a_closed_connection_for_a_loss(addresses, no_leaks):
+    def member(ring, place):
+        if place:
+            ring([np.ones(3)])
+
+    places = addresses(2)
+    with no_leaks():
+        first, second = together(places, member, look=lambda: None)
+    assert (first, type(second)) == (None, PeerLostError)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_that_looks_does_not_wait_for_a_lost_one_to_come(addresses, place, no_leaks):
+    looks = iter(range(100))
+
+    def look():
+        if next(looks, 5) >= 5:
+            raise PeerLostError
+
+    places = addresses(2)
+    with no_leaks(), pytest.raises(PeerLostError):
+        Ring(places, place, KNOWN, 60.0, look=look)

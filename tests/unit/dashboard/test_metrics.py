@@ -30,9 +30,9 @@ def test_runs_and_roles_by_phase(plug, records, reported, summary_of):
         await asks.train_run_end(run="third", summary={"rows": {"read": 32, "trained": 30}})
 
     asyncio.run(go_on())
-    records.heard(plug.run_requests.runs.by_id["first"], [reported({"loss": 1.0})])
+    records.on_events(plug.run_requests.runs.by_id["first"], [reported({"loss": 1.0})])
     spent = Progress(steps=1, doing="", moved=True, awaits_client=False, spent={"data": 1.5}, busy_with="computing")
-    records.heard(plug.run_requests.runs.by_id["first"], [to_plain(spent, RoleProcess("worker", 0, 0))])
+    records.on_events(plug.run_requests.runs.by_id["first"], [to_plain(spent, RoleProcess("worker", 0, 0))])
     registry = prometheus_client.CollectorRegistry()
     registry.register(MetricsCollector(records, "dask"))
     told = {

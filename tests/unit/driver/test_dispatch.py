@@ -44,6 +44,18 @@ async def test_cores_of_a_host_are_shared_by_all_that_runs_there(driven):
         it.driver.stop("enough")
 
 
+async def test_roles_that_are_lost_together_share_the_cores_as_before(driven):
+    """Else each would count itself alone, with more threads, and other bits."""
+    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
+    async with driven(plan=plan, worker=3) as it:
+        await it.running()
+        for rank in (1, 2):
+            it.scheduler.tells(messages.Exited(cause="it was killed."), "worker", rank)
+        await started(it, num=5)
+        assert [message.roles_on_host for _, message, _ in it.scheduler.sent(messages.StartProcess)] == [3] * 5
+        it.driver.stop("enough")
+
+
 async def test_a_dask_worker_that_has_left_before_its_agent_came_is_lost(driven):
     async with driven(plan={"recovery": None}) as it:
         it.scheduler.answers["train_run_agent"] = {"status": "gone"}

@@ -9,6 +9,7 @@ from dask import array as da
 
 from dask_train.collections import shared
 from dask_train.collections.schema.conformer import Conformer
+from dask_train.data.columns import Column
 from dask_train.data.one_hot import OneHot
 from dask_train.data.segment import Segment
 from dask_train.fitting.data import run_inputs, split_off, validation_of
@@ -66,7 +67,8 @@ def test_frames_to_validate_on_are_made_like_the_data():
 
 def test_decoded_labels_in_shared_memory_are_not_copied(pool):
     rows = {("part", number): Segment([np.ones((3, 2), "f4"), np.arange(3)]) for number in range(2)}
-    x, y = shared.arrays_of(rows, [("<f4", (2,)), ("<i8", ())], (3, 3))
+    columns = [Column(dtype="<f4", row_shape=(2,)), Column(dtype="<i8", row_shape=())]
+    x, y = shared.arrays_of(rows, columns, (3, 3))
     data = input_data("data", x, shared.decoded(y, OneHot.of(np.arange(3))), None)
     assert [(column.dtype, column.row_shape) for column in data.columns] == [("<f4", (2,)), ("<f8", (3,))]
     source = run_inputs(data, None).data["worker"]

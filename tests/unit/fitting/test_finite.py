@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dask_train.fitting.finite import told_of_validation, told_of_weights
+from dask_train.fitting.finite import describe_bad_validation, describe_bad_weights
 
 
 def keras_model(dtype="float32"):
@@ -23,21 +23,21 @@ def module(dtype=torch.float32):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_keras(dtype, bad):
     model = keras_model(dtype)
-    assert told_of_weights(model) is None
+    assert describe_bad_weights(model) is None
     kernel = np.ones((2, 3), "float32")
     kernel[1, 0] = bad
     model.get_layer("hidden").kernel.assign(kernel)
-    assert told_of_weights(model).startswith("Weights are NaN or infinite: net/hidden/kernel. ")
+    assert describe_bad_weights(model).startswith("Weights are NaN or infinite: net/hidden/kernel. ")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_torch(dtype, bad):
     model = module(dtype)
-    assert told_of_weights(model) is None
+    assert describe_bad_weights(model) is None
     with torch.no_grad():
         model[0].weight[1, 1] = bad
-    assert told_of_weights(model).startswith("Weights are NaN or infinite: 0.weight. ")
+    assert describe_bad_weights(model).startswith("Weights are NaN or infinite: 0.weight. ")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_torch(dtype, bad):
     ],
 )
 def test_a_validation_that_is_never_a_number(history, is_told):
-    assert ("The validation's loss is NaN" in str(told_of_validation(history))) is is_told
+    assert ("The validation's loss is NaN" in str(describe_bad_validation(history))) is is_told
 
 
 def test_only_some_are_named():
@@ -60,8 +60,8 @@ def test_only_some_are_named():
         for layer in layers:
             layer.weight.fill_(float("nan"))
             layer.bias.fill_(float("nan"))
-    assert ": 0.weight, 0.bias, 1.weight and 3 more. " in told_of_weights(torch.nn.Sequential(*layers))
+    assert ": 0.weight, 0.bias, 1.weight and 3 more. " in describe_bad_weights(torch.nn.Sequential(*layers))
 
 
 def test_other_models_are_not_looked_at():
-    assert told_of_weights(object()) is None
+    assert describe_bad_weights(object()) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -119,6 +120,28 @@ def test_names_of_frames_are_those_of_the_model():
     assert not hasattr(best, "feature_names_in_")
 
 
+@pytest.mark.parametrize("model", [linear_model.LogisticRegression(), linear_model.LogisticRegression(solver="admm")])
+def test_categories_are_indicators_in_trials_and_in_their_best_model(model):
+    kinds = pd.Categorical(
+        np.array(["b", "a", "c"])[np.digitize(X[:, 0], [-0.5, 0.5])], categories=["c", "b", "a", "d"]
+    )
+    frame = pd.DataFrame({"one": X[:, 1], "kind": kinds, "two": X[:, 2]})
+    data = input_data("data", frame, LABELS, None)
+    source = data.source("data")
+    data = replace(data, columns=data.columns.with_rows(source.columns))  # as a search has seen them
+    codes = source.arrays[0].compute()
+    assert codes[:, 1].tolist() == kinds.codes.tolist()
+    rows = TrialRows(data=data, validation=data, workers=1, labels=lambda: np.unique(LABELS))
+    spec = LINEAR_MODELS.trial(model, LINEAR_MODELS.settings(), rows)
+    session = Session((codes, LABELS), (codes, LABELS))
+    best, wanted = spec.model(spec.work(session).header), type(model)(**model.get_params()).fit(frame, LABELS)
+    np.testing.assert_allclose(best.coef_, wanted.coef_, rtol=1e-6, atol=1e-9)
+    assert best.feature_names_in_.tolist() == ["one", "kind[c]", "kind[b]", "kind[a]", "kind[d]", "two"]
+    later = frame.assign(kind=frame["kind"].astype(str))[::-1]
+    np.testing.assert_array_equal(best.predict(later), wanted.predict(later))
+    assert session.told[-1]["val_accuracy"] == pytest.approx(wanted.score(frame, LABELS))
+
+
 @pytest.mark.parametrize(
     ("model", "rows", "validation", "told"),
     [
@@ -144,9 +167,9 @@ def test_names_of_frames_are_those_of_the_model():
         (linear_model.LogisticRegression(), (X, NUMBERS), (XV, NUMBERS_V), "Unknown label type"),
         (
             linear_model.Ridge(),
-            (pd.DataFrame({"a": pd.Categorical(["x", "y"])}), NUMBERS[:2]),
+            (X[:2], pd.Series(pd.Categorical(["x", "y"]), name="a")),
             (XV, NUMBERS_V),
-            "data: column 'a' holds categories, which trials of linear models do not take",
+            "data: column 'a' holds categories, whose codes are no numbers",
         ),
     ],
 )

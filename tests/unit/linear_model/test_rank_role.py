@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dask_train.linear_model.packed import packed
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearRole, _told_apart
 from dask_train.role.time_spent import TimeSpent
 from dask_train.trainers.common.task import LoopTask
@@ -35,8 +34,8 @@ class Session:
         return arrays
 
 
-def role(problem, *, is_packed=False):
-    return LinearRole(problem=problem, task=LoopTask(), is_packed=is_packed)
+def role(problem):
+    return LinearRole(problem=problem, task=LoopTask())
 
 
 def test_the_result_comes_back_once():
@@ -48,9 +47,6 @@ def test_the_result_comes_back_once():
 def test_a_problem_has_the_partitions_and_the_rest_of_the_session():
     seen = role(lambda ranks: [[len(each[0]) for each in ranks.partitions()], ranks.num_rows])
     assert seen(Session(0, (X[:2],), (X[2:],))).header == {FOUND: [[2, 4], 6]}
-    rows = sparse.csr_array(X)
-    unpacked = role(lambda ranks: [each[0].shape for each in ranks.partitions()], is_packed=True)
-    assert unpacked(Session(0, packed(rows), packed(rows[:0]))).header == {FOUND: [(6, 2)]}, "none without rows"
 
 
 def test_it_travels_with_its_problem():

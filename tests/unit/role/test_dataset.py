@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from dask_train.data.account import Account, BatchRange, read_account
 from dask_train.data.ledger import balance
@@ -71,6 +72,24 @@ def test_a_partition_that_lies_elsewhere_is_brought(table_of, mapped, pool, sess
     here, brought = one.partitions()
     assert np.concatenate([here, brought]).tolist() == [*X.tolist(), *(X + 100).tolist()]
     assert not brought.flags.writeable
+
+
+def test_sparse_partitions_are_sparse_from_wherever_they_come(table_of, mapped, pool, session, fake_link):
+    parts = [(csr_array(X),), (csr_array(X + 100),)]
+    segments = [Segment(part) for part in parts]
+    link = fake_link()
+    link.elsewhere = {1: segments[1].rows(np.arange(len(X)))[0]}
+    table = table_of(parts)
+    one = session(counts={"worker": 1}, link=link, data=(table, mapped(table, {0: segments[0]})))
+    for rows, dense in zip(one.partitions(), (X, X + 100), strict=True):
+        assert type(rows) is csr_array
+        np.testing.assert_array_equal(rows.toarray(), dense)
+        assert not any(array.flags.writeable for array in (rows.data, rows.indices, rows.indptr))
+    streamed = table_of(parts, window=1)
+    link.groups = [mapped(streamed, {number: segments[number]}) for number in range(2)]
+    one = session(counts={"worker": 1}, link=link, data=(streamed, mapped(streamed, {})))
+    found = list(one.partitions())
+    np.testing.assert_array_equal(np.concatenate([rows.toarray() for rows in found]), np.concatenate([X, X + 100]))
 
 
 def test_partitions_that_are_streamed_are_copies_of_groups_that_come_and_go(table_of, mapped, session, fake_link):

@@ -49,6 +49,12 @@ def test_a_host_counts_with_what_it_carries_already():
     assert place(roles(1), rooms) == ["c"]
 
 
+def test_on_a_host_where_there_is_room_and_elsewhere_where_there_is_none():
+    rooms = [room("a", 2, host="one"), room("b", 1, host="two"), room("c", 1, host="two", used=1)]
+    assert place(roles(2), rooms, hosts=["two", "two"]) == ["b", "a"]
+    assert place(roles(2), rooms, hosts=["", "three"]) == ["a", "b"]
+
+
 def test_what_is_used_is_not_given_again():
     assert place(roles(1), [room("a", 1, used=1), room("b", 1)]) == ["b"]
     assert place(roles(1), [room("a", 1, used=1)]) is None

@@ -326,3 +326,17 @@ def test_roles_of_a_lost_dask_worker_share_the_threads_of_the_others(a_scheduler
     cluster.placement_queue.free(cluster.run("r1"), [("worker", 2)])
     del cluster.scheduler.workers["b"]
     assert cluster.granted("r1", 1, first=where["b"][1]) == ["a"]
+
+
+def test_a_role_that_is_replaced_in_place_stays_on_its_host_if_there_is_room(a_scheduler):
+    addresses = ["tcp://one:1", "tcp://one:2", "tcp://two:1", "tcp://two:2"]
+    cluster = Cluster(a_scheduler(**dict.fromkeys(addresses, 1)))
+    for address, ws in cluster.scheduler.workers.items():
+        ws.host = address[6:9]
+    cluster.run("r1").in_place = True
+    assert sorted(cluster.granted("r1", 2)) == ["tcp://one:1", "tcp://two:1"]
+    where = {address: key for key, (address, _) in cluster.run("r1").places.items()}
+    del cluster.scheduler.workers["tcp://two:1"]
+    assert cluster.granted("r1", 1, first=where["tcp://two:1"][1]) == ["tcp://two:2"]
+    del cluster.scheduler.workers["tcp://two:2"]
+    assert cluster.granted("r1", 1, first=where["tcp://two:1"][1]) == ["tcp://one:2"]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from dask_train.dashboard.searches import Searches
-from dask_train.searching.pool import MAX_TOLD, PoolSlot
+from dask_train.searching.pool import MAX_TEXT, PoolSlot
 from dask_train.searching.study import Handed
 from dask_train.searching.worker import TrialRequest
 
@@ -25,7 +25,7 @@ def test_a_trial_is_told_in_plain_values_before_it_is_sent():
         "act": "relu",
         "deep": "True",
         "shape": "(1, 2)",
-        "x" * MAX_TOLD: "y" * MAX_TOLD,
+        "x" * MAX_TEXT: "y" * MAX_TEXT,
     }
     assert {type(value) for value in trial["params"].values()} == {float, int, str}
     assert sent == [(request, [trial])]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from dask_train.collections.partition.form import open_form
 from dask_train.collections.partition.plan import make_plan, opened
 from dask_train.collections.partition.reading import read
 
 
-def part(finish: Callable[[list[np.ndarray]], Any] | None, plan: Mapping[str, Any], number: int, *pieces: Any) -> Any:
-    # What ``finish`` makes of a partition's columns, C-contiguous and with the same number of rows.
+def part(finish: Callable[[list[Any]], Any] | None, plan: Mapping[str, Any], number: int, *pieces: Any) -> Any:
+    # What ``finish`` makes of a partition's columns, C-contiguous or sparse, and with the same number of rows.
     # `finish` is given the columns; where it is None, the answer is
     # the plan itself, from this partition, for all that follow. `plan` is a `Plan`; without `finish`, only `what` and
     # `picks`. `number` is the partition's, for errors. `pieces` is one, which is all columns as the user put them
@@ -28,7 +26,7 @@ def part(finish: Callable[[list[np.ndarray]], Any] | None, plan: Mapping[str, An
     if plan.get("same_index"):
         check_same_index(where, values)
     arrays = [read(where, one, values) for one in plan["reads"]]
-    counts = [len(array) for array in arrays]
+    counts = [array.shape[0] for array in arrays]
     if len(set(counts)) > 1:
         raise ValueError(
             f"The arrays of {where} have {', '.join(map(str, counts))} rows; they have to be the same. Cut them alike, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -22,11 +22,14 @@ class Read(TypedDict):
         Of which columns, where the piece is a frame or a column of one; None if it is an array.
     matrix
         The dtype of the matrix that they become; None if it is one column alone.
+    sparse
+        There, and True, where the piece is a sparse matrix, and stays one.
     """
 
     piece: int
     columns: list[ColumnPlan] | None
     matrix: str | None
+    sparse: NotRequired[bool]
 
 
 class Plan(TypedDict):

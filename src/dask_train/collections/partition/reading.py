@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 1024
 
 
-def read(where: str, one: Read, values: Sequence[Any]) -> np.ndarray:
-    # One array of a batch, ``(n, *row_shape)``, C-contiguous; lists and objects are ``(0,)`` without rows.
+def read(where: str, one: Read, values: Sequence[Any]) -> Any:
+    # One array of a batch, ``(n, *row_shape)``, C-contiguous; lists and objects are ``(0,)`` without rows. A sparse
+    # matrix in rows, if it may be one.
     # Of arrays and columns of numbers there is no copy where they are C-contiguous and have the dtype already, of all
     # else one.
     value = values[one["piece"]]
     if one["columns"] is None:
-        return _array(where, value)
+        return value.tocsr() if "sparse" in one and hasattr(value, "tocsr") else _array(where, value)
     if not hasattr(value, "iloc"):
         raise _unlike(where, value, "a frame or a column")
     if one["matrix"] is None:
@@ -45,7 +46,7 @@ def _array(where: str, value: Any) -> np.ndarray:
     if hasattr(value, "iloc"):
         raise _unlike(where, value, "an array")
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{where} has a masked array, whose mask would be lost; fill it first, with .filled(value).")
+        raise TypeError(f"{where} has a masked array, whose mask would be lost; fill it first: .filled(value).")
     if type(value).__module__ == "cupy":  # whose arrays refuse to become NumPy's unasked
         value = value.get()
     array = np.asarray(value)
@@ -103,5 +104,5 @@ def _other(where: str, name: Any, dtype: Any, column: ColumnPlan) -> str:
     return (
         f"Column {name!r} of {where} is {dtype}, and {planned} was expected from the frame's dtypes, or from the first "
         f"partition. Missing values may have made floats of integers. Give all partitions one dtype: "
-        f"frame[{name!r}].astype('float64') where the frame is made."
+        f"frame[{name!r}].astype('float64')."
     )

@@ -157,5 +157,5 @@ class ServerLoop(KerasLoop):
         taken_by_rank, begun = {}, self._place_of(Position(self._task.initial_epoch))
         for rank, steps in self.held["steps"].items():
             before = sum(each.done for _, _, by_rank in self._read for each in by_rank.get(rank, ()))
-            taken_by_rank[rank] = self._epochs.taken(begun + before, begun + steps, self._task)
+            taken_by_rank[rank] = self._epochs.batch_ranges(begun + before, begun + steps, self._task)
         return taken_by_rank

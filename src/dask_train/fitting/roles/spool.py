@@ -35,10 +35,10 @@ _DIAL_S = 1.0
 class Awaiting(Protocol):
     """What looks at scores that decide the best of several weights; called from any thread."""
 
-    def awaits(self, epochs: Collection[int]) -> None:
+    def expect_scores(self, epochs: Collection[int]) -> None:
         """Expect scores of no other epochs than these."""
 
-    def came(self, epoch: int, scores: dict[str, float]) -> None:
+    def take_scores(self, epoch: int, scores: dict[str, float]) -> None:
         """Take the awaited scores of an epoch."""
 
 
@@ -131,7 +131,7 @@ class Spool(Answering):
             if epoch not in self._open:  # another scorer has been given later ones meanwhile
                 return
             self.scores[epoch] = scores
-            self._awaiting.came(epoch, scores)
+            self._awaiting.take_scores(epoch, scores)
             self._await(self._open - {epoch})
             if self._latest is not None and self._latest[0] == epoch:
                 self._latest = None
@@ -140,7 +140,7 @@ class Spool(Answering):
     def _await(self, epochs: set[int]) -> None:
         if epochs != self._open:
             self._open = epochs
-            self._awaiting.awaits(epochs)
+            self._awaiting.expect_scores(epochs)
 
 
 class SpooledWeights:

@@ -85,7 +85,7 @@ class SynchronousWorker(Worker):
             check_on_cpu(model)
         self._is_mirrored = False  # whether metrics are asked for what they have counted in the step in hand
         tell_of_wire(task.wire, session, group)
-        self._has_told = False  # of weights that may be no averages
+        self._has_warned = False  # of weights that may be no averages
         self._ungathered: StepLogs | None = None  # the logs of the last step, where they are of this worker alone
 
     def begin(self, callbacks: Any) -> None:
@@ -178,8 +178,8 @@ class SynchronousWorker(Worker):
 
     def _average_statistics(self) -> None:
         differed = self.weights.average_statistics()
-        if differed and self.leads and not self._has_told:
-            self._has_told = True
+        if differed and self.leads and not self._has_warned:
+            self._has_warned = True
             others = f", and {len(differed) - 1} more," if len(differed) > 1 else ""
             self.session.notice(
                 f"Weight {differed[0]!r}{others} differed between the workers at the end of an epoch, and the mean "

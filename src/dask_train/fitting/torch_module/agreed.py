@@ -1,4 +1,4 @@
-"""What is the same on all workers that train one module, and what is each one's own."""
+"""Parameters and buffers that are equal on all workers of a module, and state of each worker alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NORMS = tuple(getattr(torch.nn, f"{kind}Norm{axes}d") for kind in ("Batch", "In
 
 
 class Named(NamedTuple):
-    """A parameter or buffer of a module, looked up anew each time: a module may put other tensors in their place."""
+    """A parameter or buffer of a module by name. It is looked up at each access, as a module may replace tensors."""
 
     path: str
     owner: torch.nn.Module
@@ -27,7 +27,7 @@ class Named(NamedTuple):
 
     @classmethod
     def buffers(cls, module: torch.nn.Module, *kinds: type[torch.nn.Module]) -> list[Named]:
-        """Return the buffers of a module; those of parts of some kinds alone."""
+        """Return the buffers of a module, or only those of submodules of these classes."""
         return [
             cls(f"{path}.{name}".lstrip("."), part, name)
             for path, part in module.named_modules()
@@ -37,14 +37,14 @@ class Named(NamedTuple):
 
     @classmethod
     def same_on_all(cls, module: torch.nn.Module) -> list[Named]:
-        """Return what all workers have the same of: parameters, and buffers except for those of :func:`norms`."""
+        """Return what is equal on all workers: parameters, and buffers except for those of :func:`norms`."""
         own = {each.path for each in norms(module)}
         parameters = [cls(path, module, path) for path, _ in module.named_parameters()]
         return [*parameters, *(each for each in cls.buffers(module) if each.path not in own)]
 
     @property
     def tensor(self) -> torch.Tensor:
-        """What is there now."""
+        """The current tensor."""
         tensor: torch.Tensor = operator.attrgetter(self.name)(self.owner)
         return tensor
 
@@ -61,7 +61,7 @@ class Named(NamedTuple):
 
     @staticmethod
     def assign(several: Sequence[Named], values: Sequence[np.ndarray]) -> None:
-        """Set the values."""
+        """Set the values of several tensors."""
         with torch.no_grad():
             for named, value in zip(several, values, strict=True):
                 named.tensor.copy_(torch.from_numpy(np.array(value)))
@@ -70,31 +70,31 @@ class Named(NamedTuple):
 def norms(module: torch.nn.Module) -> list[Named]:
     """Return the buffers of torch's own normalisations: moving averages of a worker's rows, and counts of its batches.
 
-    No others may depend on rows: in training nothing looks at these.
+    Only these buffers may depend on rows, as training does not read them.
     """
     return Named.buffers(module, *_NORMS)
 
 
 def means_over(group: ProcessGroup, number: int, rows: np.ndarray) -> torch.Tensor:
-    """Return the mean of the rows that all workers have of a buffer of that number, in float64."""
+    """Return the mean over all workers of their rows of a buffer, in float64; ``number`` identifies the buffer."""
     (everyones,) = group.gather(("buffer", number), [rows])
     return torch.from_numpy(np.asarray(everyones[0] + (everyones - everyones[0]).mean(0)))
 
 
 class ModuleBuffers:
-    """The buffers of a module: moving averages are each worker's own between the ends of epochs."""
+    """The buffers of a module. Moving averages differ between workers until the end of an epoch."""
 
     def __init__(self, module: torch.nn.Module, group: ProcessGroup) -> None:
         self._all, self._group = Named.buffers(module), group
         self._averaged = [each for each in norms(module) if each.tensor.is_floating_point()]
 
     def keep(self, state: RankState, loop: TrainingLoop) -> None:
-        """Let this worker's own be mirrored, saved and restored, and be averaged where the number of workers changes.
+        """Register the buffers to be mirrored, saved, restored, and averaged when the number of workers changes.
 
         Parameters
         ----------
         state, loop
-            Of this worker.
+            State and loop of this worker.
         """
         state.own("buffers", self.own, self.set_own, may_begin_anew=True)
         loop.on_resize(self.average, loop.deal_again)
@@ -103,7 +103,7 @@ class ModuleBuffers:
         """Do nothing: this worker has one of each buffer."""
 
     def average(self) -> None:
-        """Let moving averages become the means over all workers."""
+        """Set moving averages to their means over all workers."""
         if self._group.size == 1 or not self._averaged:
             return
         for number, one in enumerate([each.tensor for each in self._averaged]):
@@ -112,18 +112,18 @@ class ModuleBuffers:
                 one.copy_(mean)
 
     def own(self) -> list[np.ndarray]:
-        """Return what this worker has for itself: the state of its random numbers, and its buffers."""
+        """Return this worker's own state: that of torch's random generator, and the buffers."""
         return [torch.get_rng_state().numpy(), *(as_array(each.tensor).copy() for each in self._all)]
 
     def set_own(self, own: Sequence[np.ndarray]) -> None:
-        """Take over what :meth:`own` has returned for this worker."""
+        """Restore a value of :meth:`own` of this worker."""
         random, *buffers = own
         torch.set_rng_state(torch.from_numpy(np.array(random)))
         set_all([each.tensor for each in self._all], buffers)
 
 
 def seed_rank(state: np.ndarray | None, rank: int) -> None:
-    """Let the first worker's random numbers be those of the client, and each other's its own."""
+    """Set torch's random generator: to the client's state in the first worker, to a seed from it in each other."""
     assert state is not None
     (seed,) = np.random.SeedSequence([zlib.crc32(state.tobytes()), rank]).generate_state(1)
     torch.manual_seed(int(seed))  # also those of a GPU, whose state is not the client's on any worker

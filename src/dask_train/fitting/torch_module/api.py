@@ -10,36 +10,33 @@ import torch
 
 from dask_train.arguments import takes
 from dask_train.checkpoint.best import AUTO, mode_by_name
-from dask_train.cluster.arrivals import default_fit_workers
-from dask_train.cluster.clients import client_or_local
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result
+from dask_train.fitting.data import run_inputs
 from dask_train.fitting.finite import warn_of_evaluation
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import of_run, of_trial
 from dask_train.fitting.spec import InProcess
+from dask_train.fitting.start import started
 from dask_train.fitting.stop_checks import names_logged
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.prepared import PreparedModule
 from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.share_checks import check_number, check_shared, check_size
-from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
+from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, logged_params
 from dask_train.fitting.torch_module.values import from_plain, set_state
 from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.torch.adapter import TorchFitFramework
 from dask_train.frameworks.torch.modules import unpickle_parts
-from dask_train.inputs.data import check_some_rows
 from dask_train.inputs.making import input_data
 from dask_train.report.parts_progress import RowsDisplay
 from dask_train.report.progress import progress_of
 from dask_train.trainers.common.outcome import Outcome
-from dask_train.training.in_process import run_in_process
-from dask_train.training.launch import launch
-from dask_train.training.settings import RunInputs, RunSettings
+from dask_train.training.settings import RunSettings
 
 # Settings of how the workers of a fit share their work, which trials have none of.
 _OF_FITS = frozenset({"virtual_workers", "wire", "sync_every", "outer_learning_rate", "outer_momentum"})
@@ -125,7 +122,7 @@ class Modules(ModelKind):
         task = prepared.task(call.model, call.settings, rows, of_run(call.run))
         return FitWork(
             functions=ModuleRole(task),
-            params=told_of(task),
+            params=logged_params(task),
             display=call.settings.display,
             finish=partial(
                 module_trained,
@@ -165,6 +162,33 @@ def _module_of(task: ModuleTask, trained: dict[str, Any]) -> Any:
 MODULES = Modules()
 
 
+class _Evaluations(Modules):
+    """Modules that are evaluated, not trained."""
+
+    grows = False
+
+    def check_together(self, model: Any, settings: ModuleEvaluation, workers: int) -> None:  # type: ignore[override]
+        """Check nothing: a worker may have no rows of a batch, since layers in evaluation mode share nothing."""
+
+    def work(self, call: FitCall, rows: FitRows, prepared: ModuleTraining) -> FitWork:  # type: ignore[override]
+        """Return what the workers do."""
+        (source,) = rows.inputs.data.values()
+        here = call.workers == 0
+        header, arrays = (b"", []) if here else checks.sent(prepared)
+        task = ModuleTask(
+            header={"training": header},
+            arrays=arrays,
+            in_process=InProcess(model=prepared) if here else None,
+            columns=rows.data.columns,
+            validation_columns=rows.data.columns,
+            validation_batch_size=call.settings.batch_size,
+            random=checks.random_state(),
+            **of_run(call.run),
+        )
+        display = partial(RowsDisplay, rows=source.num_rows, batch_size=call.settings.batch_size)
+        return FitWork(functions=EvaluationRole(task), display=display, finish=evaluated)
+
+
 @takes(ModuleEvaluation)
 def evaluate_module(model: Any, x: Any, y: Any = None, **arguments: Any) -> dict[str, float]:
     """Evaluate a torch module on all rows of a Dask collection, as one process does in the same batches.
@@ -198,33 +222,11 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **arguments: Any) -> dict
     data = input_data("data", x, y, settings.sample_weight, **columns, like=like, trains=False)
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, metrics, data, "The data", trains=False)
-    check_some_rows("The data", source := data.source("data"))
-    client, workers = settings.client, settings.workers
-    if workers != 0:
-        client = client_or_local(client, workers or 0)
-        workers = workers or default_fit_workers(client, None)
-    evaluated_parts = ModuleTraining(module=module, loss=loss, metrics=metrics)
-    header, arrays = checks.sent(evaluated_parts) if workers else (b"", [])
-    run = RunSettings(client=client, gpus=None, name="evaluate", progress=progress_of(settings.verbose))
-    task = ModuleTask(
-        header={"training": header},
-        arrays=arrays,
-        in_process=None if workers else InProcess(model=evaluated_parts),
-        columns=data.columns,
-        validation_columns=data.columns,
-        validation_batch_size=settings.batch_size,
-        random=checks.random_state(),
-        **of_run(run),
-    )
-    start: Any = launch if workers else run_in_process
-    results: dict[str, float] = start(
-        EvaluationRole(task),
-        {"worker": workers},
-        RunInputs(data={"worker": source}),
-        run,
-        framework=TorchFitFramework(),
-        display=partial(RowsDisplay, rows=source.num_rows, batch_size=settings.batch_size),
-        finish=evaluated,
+    rows = FitRows(data=data, inputs=run_inputs(data, None))
+    run = RunSettings(client=settings.client, gpus=None, name="evaluate", progress=progress_of(settings.verbose))
+    call = FitCall(model=model, x=x, y=y, settings=settings, run=run, workers=settings.workers)
+    results: dict[str, float] = started(
+        _Evaluations(), call, rows, ModuleTraining(module=module, loss=loss, metrics=metrics)
     )
     return results
 

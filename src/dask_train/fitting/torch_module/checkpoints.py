@@ -1,4 +1,4 @@
-"""Check whether training of a module may resume from a checkpoint; compare two of its scores."""
+"""Checks whether training of a module may resume from a checkpoint, and which of two scores is better."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _RATES = ("max_lr", "initial_lr", "min_lr")
 
 
 def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, columns: Columns) -> dict[str, Any]:
-    """Return what training is begun with, as plain values; optimizer and scheduler as factories made them."""
+    """Return a description of a training in plain values, with optimizer and scheduler as they are at its beginning."""
     state = training.module.state_dict()
     tensors = [[name, str(one.dtype), list(one.shape)] for name, one in state.items() if isinstance(one, torch.Tensor)]
     configuration = {
         "module": {"class": type(training.module).__name__, "tensors": tensors},
         "loss": _describe_loss(training.loss),
-        "optimizer": _told_of_optimizer(optimizer),
+        "optimizer": _describe_optimizer(optimizer),
         "scheduler": None if scheduler is None else type(scheduler).__name__,
-        SCHEDULE: None if scheduler is None else _told_of_scheduler(scheduler),
+        SCHEDULE: None if scheduler is None else _describe_scheduler(scheduler),
         "layout": [_listed(each) for each in columns.places().values()],
     }
     if columns.are_known:
@@ -40,12 +40,12 @@ def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, c
 
 
 def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Check that training continues as it began.
+    """Check that training continues with the configuration it began with.
 
     Raises
     ------
     CheckpointError
-        It would not; the message says what differs.
+        The configurations differ; the message names the differences.
     """
     if "tensors" not in (then.get("module") or {}):
         raise CheckpointError(
@@ -56,7 +56,7 @@ def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def schedule_notice(then: dict[str, Any], now: dict[str, Any]) -> str:
-    """Return what to say where a schedule is continued that was begun with other arguments than now; else ``""``."""
+    """Return a notice if the checkpoint's schedule has other arguments than the one of this call; else ``""``."""
     began, begins = then.get(SCHEDULE), now.get(SCHEDULE)
     if not began or not begins:  # earlier versions did not keep it
         return ""
@@ -68,14 +68,14 @@ def schedule_notice(then: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def mode_of(model: Any, name: str) -> str:
-    """Return whether less or more of a score is better; metrics of torch don't say it by their names."""
+    """Raise: the name of a metric of torch does not tell whether less or more of it is better."""
     raise ValueError(
         f"The best checkpoint is to be known by {name!r} of {type(model).__name__}, which does not say whether less or "
         "more of it is better. Pass mode='min' or mode='max' to dt.Checkpoint."
     )
 
 
-def _told_of_optimizer(optimizer: Any) -> dict[str, Any]:
+def _describe_optimizer(optimizer: Any) -> dict[str, Any]:
     groups = [
         {
             **{name: _plain(value) for name, value in group.items() if name not in ("params", *_LEFT_OUT)},
@@ -86,8 +86,8 @@ def _told_of_optimizer(optimizer: Any) -> dict[str, Any]:
     return {"class": type(optimizer).__name__, "groups": groups}
 
 
-def _told_of_scheduler(scheduler: Any) -> dict[str, Any]:
-    """Return the state that a scheduler begins with, which has its arguments; versions of torch differ in the rest."""
+def _describe_scheduler(scheduler: Any) -> dict[str, Any]:
+    """Return a scheduler's initial state, which has its arguments, without parts that differ between torch versions."""
     state = {str(name): _plain(value) for name, value in scheduler.state_dict().items() if name != "_last_lr"}
     groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", ())
     rates = {name: [_plain(group[name]) for group in groups if name in group] for name in _RATES}
@@ -95,7 +95,7 @@ def _told_of_scheduler(scheduler: Any) -> dict[str, Any]:
 
 
 def _describe_loss(loss: Any) -> dict[str, Any]:
-    """Return a loss by its name and what it was made with."""
+    """Return the name of a loss, and its arguments."""
     description: dict[str, Any] = {"name": name_of(loss)}
     if isinstance(loss, partial):
         description["with"] = {name: _plain(value) for name, value in sorted(loss.keywords.items())}

@@ -61,7 +61,8 @@ class GradientSums:
     -----
     Between hosts gradients lie in sections of about 1 MiB, those of the last parameters first. Where the first steps
     show that sums take a large part of a step, sums of sections begin during the backward pass (:class:`EarlySums`).
-    That changes no bit: whether they begin early or not, each section is cut and added up by itself.
+    That changes no bit: whether they begin early or not, each section is cut and added up by itself. Where lost ranks
+    are replaced in place, sums come at the end.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class GradientSums:
             self._groups.append(self._grouped(dtype, names, process_group))
         self._sections = [(group, number) for group in self._groups for number in range(len(group.sections))]
         on_cpu = all(one.device.type == "cpu" for one in self._by_name.values())
-        if early and process_group.num_hosts > 1 and self._groups and on_cpu:
+        if early and process_group.may_sum_early and self._groups and on_cpu:
             parameters_of = [
                 [self._by_name[name] for name in group.sections[number]] for group, number in self._sections
             ]
@@ -101,7 +102,7 @@ class GradientSums:
     def _grouped(self, dtype: torch.dtype, names: Sequence[str], process_group: ProcessGroup) -> _Group:
         sections, size = [list[str]()], 0
         for name in reversed(names):
-            if size >= SECTION_BYTES and process_group.num_hosts > 1:
+            if size >= SECTION_BYTES and process_group.may_sum_early:
                 sections.append([])
                 size = 0
             sections[-1].append(name)

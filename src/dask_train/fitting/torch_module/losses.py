@@ -1,4 +1,4 @@
-"""The loss of a batch: of outputs and targets, and of the weights of rows where there are some."""
+"""The loss of a batch, given outputs, targets and sample weights."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ MEAN, SUM, NONE = "mean", "sum", "none"
 
 
 class BatchLoss:
-    """A loss as steps call it.
+    """A loss of outputs, targets and sample weights.
 
     Parameters
     ----------
     loss
         The user's function or module.
     weighted
-        Whether rows have weights: then the loss has to give a value for each row.
+        Whether rows have sample weights. Then the loss must be able to return a value for each row.
 
     Raises
     ------
     TypeError, ValueError
-        It can't, or has weights of its own.
+        The loss can't do that, or has class weights.
     """
 
     def __init__(self, loss: Any, *, weighted: bool) -> None:
@@ -45,9 +45,9 @@ class BatchLoss:
         Raises
         ------
         ValueError
-            The loss gives something else.
+            The loss does not return a single number.
         DataError
-            The weights of the batch add up to nothing.
+            The sample weights of the batch add up to 0.
         """
         if self._by_row is None:
             value = self._loss(outputs) if y is None else self._loss(outputs, y)
@@ -66,12 +66,12 @@ class BatchLoss:
 
 
 def rows_of(values: Any, weight: torch.Tensor) -> torch.Tensor:
-    """Return what a loss gave for each element, ``(rows, elements)``, of rows of which each has a weight.
+    """Return the values of a loss without reduction as ``(rows, elements)``, for rows with sample weights.
 
     Raises
     ------
     ValueError
-        It gave something else, or a row has not one weight.
+        The loss has not returned a value for each row, or rows don't have one weight each.
     """
     if not isinstance(values, torch.Tensor) or not values.ndim or len(values) != len(weight):
         raise ValueError(
@@ -84,7 +84,7 @@ def rows_of(values: Any, weight: torch.Tensor) -> torch.Tensor:
 
 
 def counted(weight: torch.Tensor, y: Any, ignored: int | None) -> torch.Tensor:
-    """Return what rows weigh in a mean, of which targets that are ``ignored`` are no part."""
+    """Return the weights of rows in a mean: sample weights, times the part of targets that are not ``ignored``."""
     if ignored is None or not isinstance(y, torch.Tensor) or y.is_floating_point():
         return weight
     of_rows = (y != ignored).reshape(len(y), -1)
@@ -92,12 +92,12 @@ def counted(weight: torch.Tensor, y: Any, ignored: int | None) -> torch.Tensor:
 
 
 def check_weight(total: float) -> None:
-    """Check that rows weigh something.
+    """Check that the sum of sample weights is not 0.
 
     Raises
     ------
     DataError
-        They do not.
+        It is.
     """
     if not total:
         raise DataError(
@@ -110,7 +110,7 @@ _REDUCE = "Use a torch.nn loss with reduction='mean' or 'sum', or reduce in the 
 
 
 def by_row_of(loss: Any) -> tuple[Callable[[Any, Any], Any], str]:
-    """Return a loss that gives a value for each element, and how the given one reduces these."""
+    """Return a loss without reduction, and the reduction of the loss that was passed."""
     if isinstance(loss, torch.nn.Module):
         function = copy.copy(loss)
         function.reduction = NONE
@@ -148,7 +148,7 @@ def keywords_of(loss: Any) -> dict[str, Any]:
 
 
 def name_of(loss: Any) -> str:
-    """Return what a loss or a metric is called."""
+    """Return the name of a loss or a metric."""
     while isinstance(loss, partial):
         loss = loss.func
     return str(getattr(loss, "__name__", type(loss).__name__))

@@ -1,4 +1,4 @@
-"""Metrics of a module: of torchmetrics, or plain functions, over the batches of an epoch."""
+"""Metrics over the batches of an epoch: those of torchmetrics, or means of plain functions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 
 
 class Mean:
-    """The mean of what a function gives for each batch, weighed by the rows of the batches.
+    """The mean of a function over batches, weighted by their numbers of rows.
 
     Parameters
     ----------
     function
-        Of outputs and targets: one number, or one for each row, whose mean counts.
+        Function of outputs and targets. It returns one number, or one per row, which are averaged.
     """
 
     def __init__(self, function: Any) -> None:
@@ -33,11 +33,11 @@ class Mean:
         self.add(float(torch.as_tensor(self._function(outputs, y)).double().mean()), rows)
 
     def add(self, value: float, rows: int) -> None:
-        """Count what is known of a batch."""
+        """Add the known value of a batch."""
         self._total, self._rows = self._total + value * rows, self._rows + rows
 
     def take(self, other: Mean) -> None:
-        """Go on with what another has counted."""
+        """Take over the total of another mean."""
         self._total, self._rows = other._total, other._rows
 
     def __getstate__(self) -> dict[str, Any]:
@@ -54,9 +54,9 @@ class ModuleMetrics:
     Parameters
     ----------
     metrics
-        As the user named them. Those of torchmetrics have ``update``, ``compute`` and ``reset``.
+        Metrics by the user's names. Those of torchmetrics have ``update``, ``compute`` and ``reset``.
     device
-        Where outputs are.
+        Device of the outputs.
     """
 
     def __init__(self, metrics: Mapping[str, Any], device: Any = "cpu") -> None:
@@ -71,12 +71,12 @@ class ModuleMetrics:
 
     @classmethod
     def like(cls, metrics: Mapping[str, Any], device: Any) -> Self:
-        """Copy metrics, so that those that were passed stay as they are; functions are the same ones."""
+        """Return these metrics with copies of those of torchmetrics, so that the user's own do not change."""
         return cls(copy.deepcopy(dict(metrics)), device)
 
     @property
     def look_at_rows(self) -> bool:
-        """Whether any looks at outputs and targets, besides the loss."""
+        """Whether any metric besides the loss needs outputs and targets."""
         return bool(self._order)
 
     def reset(self) -> None:
@@ -95,17 +95,17 @@ class ModuleMetrics:
             mean.update(outputs, y, rows)
 
     def means(self) -> dict[str, Any]:
-        """Return what costs nothing to tell: the loss, and what functions give."""
+        """Return the means that are known at any time: the loss, and the means of functions."""
         return {"loss": self._loss.compute(), **{name: mean.compute() for name, mean in self._means.items()}}
 
     @torch.no_grad()
     def results(self) -> dict[str, Any]:
-        """Return what all say, numbers where they are one, else lists of them.
+        """Return the results of all metrics by name: numbers, or lists of numbers.
 
         Raises
         ------
         ValueError
-            Two say something under one name.
+            Two metrics have results of one name.
         """
         results: dict[str, Any] = {"loss": self._loss.compute()}
         for name in self._order:
@@ -120,11 +120,11 @@ class ModuleMetrics:
         return results
 
     def state(self) -> bytes:
-        """Return what they have counted; :meth:`restore` takes it."""
+        """Return the state of all metrics, for :meth:`restore`."""
         return bytes(cloudpickle.dumps((self._loss, self._of_torchmetrics, self._means)))
 
     def restore(self, state: bytes) -> list[str]:
-        """Go on counting until the next :meth:`reset`; which metrics can't, since others were counted then."""
+        """Restore a state until the next :meth:`reset`; return the names of metrics that it does not have."""
         loss, of_torchmetrics, means = pickle.loads(state)  # noqa: S301 - of the user's metrics
         self._loss.take(loss)
         known = {name: one for name, one in of_torchmetrics.items() if _is_like(one, self._own.get(name))}
@@ -136,7 +136,7 @@ class ModuleMetrics:
 
 
 def counts_by_itself(metric: Any) -> bool:
-    """Return whether a metric is one of torchmetrics, or like these."""
+    """Return whether a metric has the interface of torchmetrics."""
     return all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset"))
 
 

@@ -102,7 +102,7 @@ def check_keeps_nothing(module: torch.nn.Module, call: Callable[[], Any]) -> Non
     ValueError
         It does: a call changes what the same call has left.
     """
-    streams = RandomStreams.taken().copied()
+    streams = RandomStreams.current().copied()
     snapshots: list[dict[str, Any]] = []
     with torch.no_grad(), left_as_it_was(module):
         for _ in range(3):  # the first call may make what later ones use

@@ -1,4 +1,4 @@
-"""Gradients of a module's parameters, added up over shares, of which each worker has several."""
+"""Sums gradients of a module's parameters over shares, of which each worker has several."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Gradients = list[torch.Tensor | None]
 
 
 class _DtypeGroup(NamedTuple):
-    """Parameters whose gradients are summed in one dtype: their places, and memory for the sums.
+    """Parameters whose gradients are summed in one dtype: their positions, and memory for the sums.
 
-    The memory has an array more, which says of which parameters there are gradients.
+    A further array of the memory has the number of gradients of each parameter.
     """
 
     places: list[int]
@@ -26,16 +26,16 @@ class _DtypeGroup(NamedTuple):
 
 
 class ShareGradients:
-    """The sum over all shares, in the order of a :class:`ShareTree`, so that it has the same bits on any workers.
+    """Sums over all shares in the order of a :class:`ShareTree`, with the same bits for any number of workers.
 
     Parameters
     ----------
     parameters
-        By name, in the same order on all workers.
+        Parameters by name, in the same order on all workers.
     process_group
-        All workers.
+        Process group of all workers.
     num_shares
-        Of all workers together.
+        Number of shares of all workers together.
 
     Notes
     -----
@@ -88,8 +88,8 @@ class ShareGradients:
     def sum(self, of_all: Sequence[torch.Tensor | None]) -> None:
         """Set ``grad`` of each parameter to the sum over all shares, plus its gradient in ``of_all``.
 
-        That is what all workers have alike, such as the derivative of a penalty. A gradient that no share has stays
-        None.
+        ``of_all`` has gradients that are equal on all workers, such as those of a penalty. ``grad`` is None if neither
+        a share nor ``of_all`` has a gradient.
         """
         total: Gradients
         if self._process_group.size == 1:

@@ -1,4 +1,4 @@
-"""Steps of a module over global batches that are cut into a fixed number of shares, whatever the number of workers."""
+"""Steps over global batches that are cut into a fixed number of shares, whatever the number of workers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from dask_train.frameworks.torch.modules import called
 
 
 class ShareSteps(ModuleSteps):
-    """As :class:`ModuleSteps`, to the same bits for any number of workers.
+    """A :class:`ModuleSteps` with the same bits for any number of workers.
 
-    Each worker runs the module on its shares one after the other, each with its own random numbers and buffers, and
-    adds up their gradients. What is computed of all rows is computed by each worker, on rows in the same order.
+    Each worker runs the module on its shares one after the other, each with random streams and buffers of its own, and
+    adds up their gradients. Computations over all rows are repeated by each worker, on rows in the same order.
 
     Parameters
     ----------
     module, loss, group, tells_outputs
-        As of :class:`ModuleSteps`.
+        As in :class:`ModuleSteps`.
     shares
-        Those of this worker.
+        Shares of this worker.
     global_rows
-        Gives the number of rows of the global batch at hand.
+        Return the number of rows of the current global batch.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class ShareSteps(ModuleSteps):
         step: Callable[[], Any],
         before_all_reduce: Callable[[Done], Any] = lambda _: None,
     ) -> Done:
-        """Take a step of training; as of :class:`ModuleSteps`."""
+        """Take a step of training, as :meth:`ModuleSteps.train` does."""
         parts = self._cut(batch)
         self._gradients.begin()
-        structures = self._of_shares(parts, some_row, training=True)
+        structures = self._forward_shares(parts, some_row, training=True)
         if (by_rows := self._row_sums_of(structures[0], parts[0])) is not None:
-            losses, done = self._added_up(by_rows, structures, parts)
+            losses, done = self._losses_of_shares(by_rows, structures, parts)
             for share, part, loss in zip(self._shares.mine, parts, losses, strict=True):
                 if part.rows:
                     with self._shares.passing(share):
@@ -82,7 +82,7 @@ class ShareSteps(ModuleSteps):
                 derived = torch.autograd.grad(whole, [*inputs.values(), *self._trained], allow_unused=True)
             common_gradients = derived[len(inputs) :]
             ours = {place: one[own] for place, one in zip(inputs, derived, strict=False) if one is not None}
-            self._go_back(structures, parts, ours)
+            self._backward_shares(structures, parts, ours)
         self._shares.draw(ALL)
         before_all_reduce(done)
         self._gradients.sum(common_gradients)
@@ -91,17 +91,17 @@ class ShareSteps(ModuleSteps):
 
     @torch.no_grad()
     def evaluate(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Done:
-        """Take a step that trains nothing."""
+        """Compute loss and outputs, without training."""
         parts = self._cut(batch)
-        structures = self._of_shares(parts, some_row, training=False)
+        structures = self._forward_shares(parts, some_row, training=False)
         self._shares.draw(ALL)
         if (by_rows := self._row_sums_of(structures[0], parts[0])) is not None:
-            return self._added_up(by_rows, structures, parts)[1]
+            return self._losses_of_shares(by_rows, structures, parts)[1]
         return self._loss_of_gathered(self._whole.joined(structures), batch)[1]
 
     @contextmanager
     def in_first_worker(self) -> Iterator[None]:
-        """While it lasts, random numbers are those of what the first worker alone computes."""
+        """Draw from the random stream of the first worker's own computations inside the context."""
         self._shares.draw(FIRST)
         try:
             yield
@@ -109,7 +109,7 @@ class ShareSteps(ModuleSteps):
             self._shares.draw(ALL)
 
     def _cut(self, batch: ModuleBatch) -> list[ModuleBatch]:
-        """Return the shares of this worker, in new memory of torch: products may depend on where numbers lie."""
+        """Return the shares of this worker, in memory of torch: its alignment may change the bits of products."""
         rows, shares = self._global_rows(), self._shares
         edges = [share * rows // shares.num_shares for share in (*shares.mine, shares.mine.stop)]
         assert edges[-1] - edges[0] == batch.rows
@@ -124,7 +124,7 @@ class ShareSteps(ModuleSteps):
             for start, stop in pairwise(edges)
         ]
 
-    def _of_shares(
+    def _forward_shares(
         self, parts: Sequence[ModuleBatch], some_row: Callable[[], ModuleBatch], *, training: bool
     ) -> list[Structure]:
         structures = []
@@ -134,8 +134,8 @@ class ShareSteps(ModuleSteps):
         return structures
 
     def _probe(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
-        """Try the module; how often that is done depends on the number of workers, and so it must leave no trace."""
-        streams = RandomStreams.taken().copied()
+        """Probe the module without a trace in random streams, as the number of probes depends on that of workers."""
+        streams = RandomStreams.current().copied()
         try:
             if not self._probed:
                 x = self._repeated((batch if batch.rows else some_row()).x, 2)
@@ -144,10 +144,10 @@ class ShareSteps(ModuleSteps):
         finally:
             streams.set()
 
-    def _added_up(
+    def _losses_of_shares(
         self, by_rows: RowSums, structures: Sequence[Structure], parts: Sequence[ModuleBatch]
     ) -> tuple[list[torch.Tensor], Done]:
-        """Return what each share of this worker adds to the loss of all rows; and what there is to tell."""
+        """Return the part of each of this worker's shares in the loss, to derive; and the results of the step."""
         row_losses, own, tensors = [], [], []
         for each, part in zip(structures, parts, strict=True):
             (outputs,) = each.tensors
@@ -163,10 +163,10 @@ class ShareSteps(ModuleSteps):
         mean = total / weighs if weighs else math.nan
         return [(values / weighs).sum() for values in row_losses], Done(mean, None, None, rows)
 
-    def _go_back(
+    def _backward_shares(
         self, structures: Sequence[Structure], parts: Sequence[ModuleBatch], ours: dict[int, torch.Tensor]
     ) -> None:
-        """Derive each share's outputs by the parameters, given the derivatives of the loss by all of them."""
+        """Run the backward pass of each share, given the derivatives of the loss by the outputs of all shares."""
         first = 0
         for share, each, part in zip(self._shares.mine, structures, parts, strict=True):
             rows = slice(first, first := first + part.rows)

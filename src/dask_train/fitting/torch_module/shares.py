@@ -72,7 +72,7 @@ class ModuleShares:
 
     def draw(self, stream: int) -> None:
         """Draw random numbers of a stream from now on: a share's, :data:`ALL` or :data:`FIRST`."""
-        self._streams[self._drawing] = RandomStreams.taken()
+        self._streams[self._drawing] = RandomStreams.current()
         # Also if the stream is current: that resets NumPy's cached normal draw, which would depend on the number of
         # workers.
         self._streams[stream].set()
@@ -128,7 +128,7 @@ class ModuleShares:
 
     def own(self) -> dict[str, Any]:
         """Return the state of this worker's shares."""
-        self._streams[self._drawing] = RandomStreams.taken()
+        self._streams[self._drawing] = RandomStreams.current()
         streams = {str(stream): self._streams[stream].to_plain() for stream in (*self.mine, ALL)}
         if self._group.rank == 0:
             streams[str(FIRST)] = self._streams[FIRST].to_plain()
@@ -228,7 +228,7 @@ def computing_alike(group: ProcessGroup) -> Iterator[None]:
             f"virtual_workers= is for workers of one host, and these are on {group.num_hosts}. Pass on= the "
             "addresses of Dask workers of one host, or leave virtual_workers= out."
         )
-    num_threads, streams, of_numpy = torch.get_num_threads(), RandomStreams.taken(), np.random.get_state(legacy=False)
+    num_threads, streams, of_numpy = torch.get_num_threads(), RandomStreams.current(), np.random.get_state(legacy=False)
     torch.set_num_threads(1)
     try:
         yield

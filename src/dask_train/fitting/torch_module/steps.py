@@ -20,7 +20,7 @@ from dask_train.fitting.torch_module.losses import BatchLoss, check_weight
 from dask_train.fitting.torch_module.row_sums import RowSums
 from dask_train.fitting.torch_module.table_gradients import table_names
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept, random_numbers_kept, values_kept
-from dask_train.frameworks.torch.modules import called, device_of, taken
+from dask_train.frameworks.torch.modules import called, cast_to_weights, device_of
 
 
 class ModuleBatch(NamedTuple):
@@ -118,9 +118,9 @@ class ModuleSteps:
         """
         rows = len(batch[0])
         x, y, weight = columns.pack([self._checked(array) for array in batch])
-        x, y = (refilled_with(one, lambda column: taken(self._module, column)) for one in (x, y))
+        x, y = (refilled_with(one, lambda column: cast_to_weights(self._module, column)) for one in (x, y))
         if isinstance(weight, torch.Tensor) and weight.is_floating_point():
-            weight = weight.to(torch.promote_types(taken(self._module, weight[:0]).dtype, torch.float32))
+            weight = weight.to(torch.promote_types(cast_to_weights(self._module, weight[:0]).dtype, torch.float32))
         return ModuleBatch(x, _with_class_numbers(y), weight, rows)
 
     def train(

@@ -1,4 +1,4 @@
-"""Sparse gradients of looked-up tables, summed over all workers: rows and their indices travel, not tables."""
+"""Sums sparse gradients of embedding tables over all workers, by exchanging rows and indices, not tables."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class _Rows(NamedTuple):
 
 
 class TableSums:
-    """The sum over all workers of tables' gradients.
+    """Sums gradients of tables over all workers.
 
     Parameters
     ----------
     tables
         Parameters by name, in the same order on all workers.
     group
-        All workers.
+        Process group of all workers.
 
     Notes
     -----
-    Each worker sends the rows that it has looked up, added up for each index, of all tables in one exchange. All add
-    them up in the order of the workers, so the sums have the same bits everywhere.
+    Each worker sends the gradients of the rows that it has looked up, added up by index, of all tables in one gather.
+    All workers add them up in the order of ranks, so the sums have the same bits everywhere.
     """
 
     def __init__(self, tables: Mapping[str, torch.nn.Parameter], group: ProcessGroup) -> None:

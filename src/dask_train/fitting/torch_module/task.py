@@ -70,7 +70,7 @@ class ModuleTask(SupervisedTask):
     outer: OuterOptimizer | None = None
 
 
-def told_of(task: ModuleTask) -> dict[str, Any]:
+def logged_params(task: ModuleTask) -> dict[str, Any]:
     """Return the parameters of a training for a log: numbers and names; what is None is left out."""
     names = ("epochs", "batch_size", "steps_per_epoch", "shuffle", "seed", "validation_batch_size", "validation_steps")
     configuration, parameters = task.configuration, {name: getattr(task, name) for name in names}

@@ -1,4 +1,4 @@
-"""A module that is only tried, or trained in the user's own process, and what is left there afterwards."""
+"""Context managers that restore a module after a trial, or after training in the client's process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _OF_ALL = frozenset(vars(torch.nn.Module()))
 
 @contextmanager
 def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
-    """While it lasts, a module may change what it holds, and draw numbers; afterwards it has not.
+    """Restore a module's state, and random numbers, on exit.
 
-    Set back are tensors, numbers and text in attributes, and which objects are in a list, dict, set or deque there; not
-    what these objects hold. A part that has made tensors or modules meanwhile keeps all, as it knows that it has them.
+    Restored are tensors, numbers and text in attributes, and which objects are in a list, dict, set or deque there,
+    but not the contents of these objects. A submodule that has created tensors or modules inside the context is not
+    restored, as it knows that it has them.
     """
     parameters = [Named(name, module, name) for name, _ in module.named_parameters()]
     before = [(part, _plain_values(part), _containers(part), _held(part)) for part in module.modules()]
@@ -60,7 +61,7 @@ def _held(part: torch.nn.Module) -> list[str]:
 
 @contextmanager
 def modes_kept(module: torch.nn.Module) -> Iterator[None]:
-    """While it lasts, a module may be set to training or evaluation; afterwards each part is in the mode it was in."""
+    """Restore the training mode of each submodule on exit."""
     modes = [(part, part.training) for part in module.modules()]
     try:
         yield
@@ -71,7 +72,7 @@ def modes_kept(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def values_kept(several: Sequence[Named]) -> Iterator[None]:
-    """While it lasts, tensors may be changed or put elsewhere; afterwards they are there, with the values they had."""
+    """Restore tensors of a module on exit: their places and their values."""
     before = [(named, named.tensor, named.tensor.detach().clone()) for named in several]
     try:
         yield
@@ -85,17 +86,17 @@ def values_kept(several: Sequence[Named]) -> Iterator[None]:
 
 
 def random_numbers_kept(module: torch.nn.Module) -> AbstractContextManager[None]:
-    """While it lasts, random numbers may be drawn; afterwards those of torch continue where they were."""
+    """Restore torch's random generators on exit."""
     device = device_of(module)
     return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
 @contextmanager
 def left_as_after_a_run(training: ModuleTraining) -> Iterator[None]:
-    """While it lasts, the user's own module is trained, by the user's own optimizer, if one was passed.
+    """Leave the user's own module and optimizer, trained inside the context, as a run in other processes would.
 
-    Afterwards these hold what was trained, and else are as a run in other processes leaves them: gradients, the modes
-    of the module's parts and torch's random numbers are those of before, and the optimizer has no part of a scheduler.
+    On exit they keep the trained state. Gradients, modes of submodules and torch's random numbers are restored, and
+    methods that schedulers have put into the optimizer are removed.
     """
     gradients = [(one, one.grad) for one in training.module.parameters()]
     optimizer = vars(training.optimizer) if hasattr(training.optimizer, "param_groups") else {}

@@ -1,4 +1,4 @@
-"""Tensors, and states that hold some, as arrays and plain values: no class of ours is named in them."""
+"""Converts tensors and states of torch to arrays and plain values, which name no class of dask-train."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
-    """Return a tensor's values as they are, in its own memory where it lies on the CPU; see :func:`as_tensor`."""
+    """Return a tensor's values without conversion, and without a copy if it is on the CPU; see :func:`as_tensor`."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     try:
         return np.asarray(plain.numpy())
@@ -27,7 +27,7 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def as_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    """Return the tensor of that dtype whose values :func:`as_array` has given, on the memory of the array."""
+    """Return the tensor of a dtype with the values of :func:`as_array`, on the memory of the array."""
     tensor = torch.from_numpy(array)
     return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
@@ -69,7 +69,7 @@ def _plain_tensor(value: torch.Tensor, *, copies: bool) -> dict[str, Any]:
 
 
 def from_plain(value: Any, *, copies: bool = True) -> Any:
-    """Put together what :func:`plain` has taken apart; tensors are new, or lie on the arrays without ``copies``."""
+    """Return the state of :func:`plain`; tensors are copies, or without ``copies`` lie on the arrays."""
     if isinstance(value, list):
         return [from_plain(each, copies=copies) for each in value]
     if not isinstance(value, dict):
@@ -93,10 +93,7 @@ def _opened_tensor(kind: str, content: list[Any], *, copies: bool) -> torch.Tens
 
 
 def state_of(module: torch.nn.Module) -> dict[str, Any]:
-    """Return all tensors of a module, whatever its ``state_dict`` leaves out or renames.
-
-    The extra states of its parts are among them.
-    """
+    """Return all tensors of a module, also those that its ``state_dict`` leaves out or renames, and extra states."""
     extra = {
         name: part.get_extra_state()
         for name, part in module.named_modules()
@@ -106,7 +103,7 @@ def state_of(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def set_state(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
-    """Copy what :func:`state_of` has given into the tensors of a module.
+    """Copy a state of :func:`state_of` into the tensors of a module.
 
     Raises
     ------
@@ -138,7 +135,7 @@ def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def set_all(tensors: Sequence[torch.Tensor], arrays: Sequence[np.ndarray]) -> None:
-    """Copy what :func:`as_array` has given into tensors."""
+    """Copy arrays of :func:`as_array` into tensors."""
     with torch.no_grad():
         for tensor, array in zip(tensors, arrays, strict=True):
             tensor.copy_(as_tensor(np.array(array), tensor.dtype))

@@ -23,7 +23,7 @@ from dask_train.fitting.trees.lightgbm_params import last_scores, sums_by_row, t
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
 from dask_train.fitting.trees.parts import TreeRows, classes_of
-from dask_train.fitting.trees.spool import taken
+from dask_train.fitting.trees.spool import rows_to_train_on
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
 from dask_train.trainers.common.rank_state import RankState
@@ -42,7 +42,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
         The data or the checkpoint does not fit the estimator, or a rank has no rows.
     """
     estimator = task.estimator
-    parts = taken(task, session)
+    parts = rows_to_train_on(task, session)
     _check_rows(session, parts)
     is_classifier = isinstance(estimator, lightgbm.LGBMClassifier)
     classes = classes_of(session, parts) if is_classifier else None

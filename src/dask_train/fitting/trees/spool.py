@@ -20,7 +20,7 @@ from dask_train.role.session import Session
 PAGE_BYTES = 256 << 20
 
 
-def taken(task: TreesTask, session: Session) -> list[TreeRows]:
+def rows_to_train_on(task: TreesTask, session: Session) -> list[TreeRows]:
     """Return this rank's rows to train on: views of shared memory, or of a file where they are streamed.
 
     Raises

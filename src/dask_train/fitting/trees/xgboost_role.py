@@ -18,7 +18,7 @@ from xgboost.callback import CallbackContainer, EarlyStopping
 
 from dask_train.data.columns import Column
 from dask_train.fitting.trees.parts import TreeRows, classes_of, frame_of, parts_of
-from dask_train.fitting.trees.spool import taken
+from dask_train.fitting.trees.spool import rows_to_train_on
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.fitting.trees.xgboost_ranks import exact, tell, unused_told
 from dask_train.role.session import Session
@@ -40,7 +40,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
         The data or the checkpoint does not fit the estimator.
     """
     estimator = task.estimator
-    parts = taken(task, session)
+    parts = rows_to_train_on(task, session)
     matrices = Matrices(session, task, parts)
     own = {"n_jobs": estimator.n_jobs, "eval_metric": estimator.eval_metric}
     estimator.set_params(n_jobs=session.num_threads, eval_metric=exact(estimator.eval_metric, session))

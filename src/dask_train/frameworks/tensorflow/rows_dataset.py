@@ -12,6 +12,7 @@ from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from dask_train.data.columns import Column
     from dask_train.data.part import Part
     from dask_train.data.selection import Field
 
@@ -93,8 +94,8 @@ class _Gather:
 
         self._part, self._tf = part, tf
         used = sorted({column for field in part.selection.fields for column in field.columns})
-        # Others, such as text, are copied here, and then numbered as the part is.
-        shared = [column for column in used if _can_be_shared(np.dtype(part.kinds[column].dtype))]
+        # Others, such as text and sparse rows, are copied here, and then numbered as the part is.
+        shared = [column for column in used if _can_be_shared(part.kinds[column])]
         arrays = tuple(part.columns[column] if column in shared else part.column(column) for column in used)
         self._tensors = dict(zip(used, TensorFlowFramework().to_batch(arrays), strict=True))
         self._shifts = {column: tf.constant(part.shifts[column]) for column in shared if len(part)}
@@ -116,9 +117,15 @@ class _Gather:
         return self._tf.stack([self._tf.cast(each, np.dtype(field.dtype)) for each in columns], axis=1)
 
 
-def _can_be_shared(dtype: np.dtype) -> bool:
-    """Return whether TensorFlow has numbers of this dtype.
+def _can_be_shared(column: Column) -> bool:
+    """Return whether rows lie in memory as they are given, and TensorFlow has numbers of their dtype.
 
     What it has not would be copied with all that lies between rows.
     """
-    return dtype.isnative and dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
+    dtype = np.dtype(column.dtype)
+    return (
+        column.layout is None
+        and dtype.isnative
+        and dtype.kind in "biufc"
+        and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
+    )

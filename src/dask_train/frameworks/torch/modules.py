@@ -85,8 +85,8 @@ def taken_dtype(module: torch.nn.Module, dtype: np.dtype) -> np.dtype:
     )
 
 
-def taken(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
-    """Floats as the module's weights are, where these are of one type; other rows as they are."""
+def cast_to_weights(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    """Cast floats to the dtype of the module's weights, if all have the same; return other rows as they are."""
     float_dtype = _float_of(module)
     return rows.to(float_dtype) if float_dtype is not None and rows.is_floating_point() else rows
 
@@ -97,7 +97,7 @@ def _float_of(module: torch.nn.Module) -> torch.dtype | None:
 
 
 def device_of(module: torch.nn.Module) -> torch.device:
-    """Return where a module's tensors are; the CPU where it has none."""
+    """Return the device of a module's tensors; the CPU if it has none."""
     tensor = next(iter([*module.parameters(), *module.buffers()]), None)
     return torch.device("cpu") if tensor is None else tensor.device
 

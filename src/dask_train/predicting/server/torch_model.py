@@ -15,7 +15,7 @@ from dask_train.compat.torch import uncompiled
 from dask_train.data.columns import Column, Columns
 from dask_train.data.structure import filled, leaves
 from dask_train.errors import in_words
-from dask_train.frameworks.torch.modules import called, device_of, pickle_parts, taken, unpickle_parts
+from dask_train.frameworks.torch.modules import called, cast_to_weights, device_of, pickle_parts, unpickle_parts
 from dask_train.frameworks.torch.shapes import is_of_shapes
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 
@@ -106,7 +106,7 @@ class TorchRunner:
                 batch = [column[start:stop] for column in columns]
                 if stop - start == 1 and isinstance(self._module, torch.fx.GraphModule):
                     batch = [np.repeat(each, 2, axis=0) for each in batch]  # torch.export has a code of its own for 1
-                rows = [taken(self._module, torch.from_numpy(each)).to(self._device) for each in batch]
+                rows = [cast_to_weights(self._module, torch.from_numpy(each)).to(self._device) for each in batch]
                 outputs = outputs_of("the module", call, _called(self._module, call.columns, rows), len(batch[0]))
                 for output, column, target in zip(outputs, call.outputs, out, strict=True):
                     target[start:stop] = in_dtype("the module", _numpy(output), column)[: stop - start]
@@ -163,7 +163,10 @@ def _of_two_rows(module: torch.nn.Module, columns: Columns) -> Any:
     device = device_of(module)
 
     def made_of(value: float, module: torch.nn.Module) -> Any:
-        rows = [taken(module, torch.from_numpy(np.full((2, *c.row_shape), value, c.dtype))).to(device) for c in columns]
+        rows = [
+            cast_to_weights(module, torch.from_numpy(np.full((2, *c.row_shape), value, c.dtype))).to(device)
+            for c in columns
+        ]
         with _evaluating(module):
             return _called(module, columns, rows)
 

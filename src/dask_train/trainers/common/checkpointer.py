@@ -64,7 +64,7 @@ class Checkpointer:
     """
 
     warning: str | None = None
-    _has_told = False
+    _has_warned = False
 
     def __init__(
         self,
@@ -166,14 +166,14 @@ class Checkpointer:
         if not self.judges_later:
             self._score = float(logs[self._of])
 
-    def awaits(self, epochs: Collection[int]) -> None:
+    def expect_scores(self, epochs: Collection[int]) -> None:
         """Expect scores of these epochs only, which a scorer works on, or will; from any thread."""
         with self._lock:
             self._open = frozenset(epochs) if self.judges_later else ()
             for one in [one for one in self._awaiting if one.awaits not in self._open]:
                 self._stop_awaiting(one)
 
-    def came(self, epoch: int, scores: dict[str, float]) -> None:
+    def take_scores(self, epoch: int, scores: dict[str, float]) -> None:
         """Take the scores that a scorer has computed for an epoch's weights; from any thread."""
         if not self.judges_later or self._of not in scores:
             return
@@ -212,7 +212,7 @@ class Checkpointer:
         CheckpointError
             A checkpoint could not be written, or took too long.
         """
-        self.awaits(())
+        self.expect_scores(())
         writing = self._writing
         if writing is not None:
             with self._session._link.spent.on(CHECKPOINTS):
@@ -263,7 +263,7 @@ class Checkpointer:
                 "continue from the last of them, pass resume=True; to keep both, another folder."
             )
 
-    def order(self) -> dict[str, Any]:
+    def data_order(self) -> dict[str, Any]:
         """Return the settings that determine the order of rows."""
         task, epochs = self._task, self._epochs
         if epochs is None:
@@ -284,7 +284,7 @@ class Checkpointer:
         }
 
     def _check(self, checkpoint: FitCheckpoint) -> None:
-        here = self.order()
+        here = self.data_order()
         for name in {**checkpoint.order, **here}:
             if here.get(name) != (value := checkpoint.order.get(name)):
                 raise CheckpointError(
@@ -360,8 +360,8 @@ class Checkpointer:
             del one
 
     def _tell_of_set_weights(self) -> None:
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_warned:
+            self._has_warned = True
             self._session.notice(
                 f"The best checkpoint is to be known by {self._of!r}, and at the end of an epoch callbacks left other "
                 "weights in the model than were validated: no checkpoint has those, so such an epoch's is not taken "

@@ -88,7 +88,7 @@ class Epochs:
             start=divmod(position, self.batches_of_data),
         )
 
-    def taken(self, first: int, stop: int, task: LoopTask, size: int = 0) -> list[BatchRange]:
+    def batch_ranges(self, first: int, stop: int, task: LoopTask, size: int = 0) -> list[BatchRange]:
         """Return the ledger's batch ranges from position ``first`` up to ``stop``, exclusive, of ``size`` ranks."""
         ranges = []
         while first < stop:

@@ -12,12 +12,6 @@ from dask_train.collectives.ring import Ring
 from dask_train.role.session import Session
 from dask_train.transport.connections import Credentials
 
-# The notice where recovery="in_place" was asked for.
-SEVERAL_HOSTS = (
-    "The workers are on several hosts, and a lost one is replaced in place on one host only: after a loss all start "
-    "again, from the last checkpoint."
-)
-
 
 class GroupTask(Protocol):
     """The part of a task that a group of workers uses."""
@@ -34,12 +28,12 @@ class GroupTask(Protocol):
 def process_group(task: GroupTask, session: Session) -> Iterator[ProcessGroup]:
     """Connect the workers of a run, met through the session; the first one of each host with those of others.
 
-    Where lost workers are replaced in place they meet here, and on one host the group replaces them.
+    Where lost workers are replaced in place they meet here, and the group replaces them.
     """
     with ExitStack() as stack:
         group: ProcessGroup
-        formation = session._meeting.form() if session.meeting is None else None
-        if formation is not None and len(formation.hosts.groups) == 1:
+        if session.meeting is None:
+            formation = session._meeting.form()
             group = stack.enter_context(
                 closing(ReplaceableGroup(session._meeting, formation, task.collective_timeout_s))
             )
@@ -47,13 +41,7 @@ def process_group(task: GroupTask, session: Session) -> Iterator[ProcessGroup]:
             stack.enter_context(session._link.spent.following(group))
             yield group
             return
-        if formation is None:
-            hosts, memory = session.meeting
-        else:
-            hosts, memory = formation.hosts, stack.enter_context(closing(formation.memory))
-            if session.rank == 0:
-                session.notice(SEVERAL_HOSTS)
-        across = None
+        (hosts, memory), across = session.meeting, None
         if len(hosts.groups) > 1 and session.rank in hosts.leaders:
             addresses, place = [hosts.addresses[rank] for rank in hosts.leaders], hosts.leaders.index(session.rank)
             across = stack.enter_context(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
-from dask_train.collectives.replaceable import State
+from dask_train.collectives.formation import State
 from dask_train.data.account import BatchRange
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement
@@ -66,7 +66,7 @@ class TrainingLoop(SyncedLoop):
         self._before_resize: Callable[[], Any] = tuple
         self._after_resize: Callable[[], Any] = tuple
         self._sizes: list[tuple[int, int]] = []  # since the beginning: number of ranks, and their first batch
-        self._is_told = False
+        self._epoch_is_done = False
         self._reported_s = time.monotonic()
 
     @property
@@ -92,8 +92,8 @@ class TrainingLoop(SyncedLoop):
         with closing(self.open_batches()):
             while self.position.epoch < self._task.epochs and not self.stopped:
                 yield self.position.epoch
-                assert self._is_told, "epoch_done() is called after each epoch"
-                self._is_told = False
+                assert self._epoch_is_done, "epoch_done() is called after each epoch"
+                self._epoch_is_done = False
 
     def open_batches(self) -> BatchStream:
         """Open this rank's shares of the batches from :attr:`position` on; to be closed. See :meth:`deal_again`."""
@@ -172,7 +172,7 @@ class TrainingLoop(SyncedLoop):
         bool
             Whether training ends here, for all ranks.
         """
-        epoch, self._is_told = self.position.epoch, True
+        epoch, self._epoch_is_done = self.position.epoch, True
         self._note(epoch, scores)
         if self.stopped:
             return True
@@ -254,7 +254,7 @@ class TrainingLoop(SyncedLoop):
         begun = self._sizes or [(self._agreement.size, self._place_of(self.start))]
         ranges_by_rank: dict[int, list[BatchRange]] = {}
         for (size, first), (_, stop) in itertools.pairwise([*begun, (0, self._place)]):
-            ranges = self._epochs.taken(first, stop, self._task, size)
+            ranges = self._epochs.batch_ranges(first, stop, self._task, size)
             for rank in range(size):
                 ranges_by_rank.setdefault(rank, []).extend(ranges)
         return ranges_by_rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dask_train.collectives.replaceable import State
+from dask_train.collectives.formation import State
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement
 from dask_train.trainers.common.rounds import RoundLoop

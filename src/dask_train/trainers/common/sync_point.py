@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dask_train.collectives.replaceable import State
+from dask_train.collectives.formation import State
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
 from dask_train.role.session import Session
@@ -398,7 +398,7 @@ class SyncedLoop(ABC):
             return
         checkpoint = FitCheckpoint(
             run=self._task.run,
-            order=self._checkpointer.order(),
+            order=self._checkpointer.data_order(),
             configuration=self._configuration,
             epoch=self.position.epoch,
             batch=self.position.batch,

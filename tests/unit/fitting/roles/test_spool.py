@@ -29,10 +29,10 @@ class StepLogs:
     def __init__(self):
         self.told = []
 
-    def awaits(self, epochs):
+    def expect_scores(self, epochs):
         self.told.append(sorted(epochs))
 
-    def came(self, epoch, found):
+    def take_scores(self, epoch, found):
         self.told.append((epoch, found["val_loss"]))
 
 

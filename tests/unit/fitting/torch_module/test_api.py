@@ -12,7 +12,6 @@ import torch
 
 import dask_train as dt
 from dask_train.fitting import start
-from dask_train.fitting.torch_module import api
 
 _random = np.random.default_rng(0)
 X, Y = _random.normal(size=(20, 4)), _random.integers(0, 3, 20)
@@ -37,10 +36,9 @@ def launched(monkeypatch):
     def launch(role, roles, inputs, run, **more):
         found.update(more, task=role.task, roles=roles, data=inputs.data, datasets=inputs.datasets)
 
-    for verb in (start, api):
-        monkeypatch.setattr(verb, "client_or_local", lambda *_: "a client")
-        monkeypatch.setattr(verb, "default_fit_workers", lambda *_: 3)
-        monkeypatch.setattr(verb, "launch", launch)
+    monkeypatch.setattr(start, "client_or_local", lambda *_: "a client")
+    monkeypatch.setattr(start, "default_fit_workers", lambda *_: 3)
+    monkeypatch.setattr(start, "launch", launch)
     return found
 
 

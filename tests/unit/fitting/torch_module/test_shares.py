@@ -17,7 +17,7 @@ SHARES = 3
 
 @pytest.fixture(autouse=True)
 def streams():
-    before = RandomStreams.taken()
+    before = RandomStreams.current()
     yield
     before.set()
 

@@ -10,7 +10,7 @@ import torch
 
 from dask_train.data.columns import Columns
 from dask_train.fitting.torch_module.checkpoints import configuration_of
-from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
+from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, logged_params
 
 
 def told(loss=None, scheduler=None, **settings):
@@ -19,7 +19,7 @@ def told(loss=None, scheduler=None, **settings):
     training = ModuleTraining(module=module, loss=loss or torch.nn.MSELoss())
     made = scheduler and scheduler(optimizer)
     configuration = configuration_of(training, optimizer, made, Columns.of_batch(2))
-    return told_of(
+    return logged_params(
         ModuleTask(header={}, arrays=[], columns=Columns.of_batch(2), configuration=configuration, **settings)
     )
 

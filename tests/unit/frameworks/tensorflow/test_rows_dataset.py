@@ -7,13 +7,14 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what frameworks warn of when they are imported
     import tensorflow as tf
 
 from dask_train.data.borrowing import borrow
-from dask_train.data.columns import Columns
+from dask_train.data.columns import Columns, column_of
 from dask_train.data.part import Part, shard_of
 from dask_train.data.rows import Rows, held_by
 from dask_train.data.segment import Segment
@@ -147,10 +148,8 @@ def test_it_is_divided_once_and_its_rows_are_not_copied_by_rewrites(part, is_sha
 
 @pytest.mark.parametrize("values", [np.arange(3).astype(">i4"), np.arange(3, dtype="f8")])
 def test_numbers_of_tensorflows_own_are_shared(values):
-    assert module._can_be_shared(values.dtype) is (values.dtype.isnative)
-    assert not module._can_be_shared(np.dtype("U3"))
-    assert not module._can_be_shared(np.dtype("M8[s]"))
-    assert not module._can_be_shared(np.dtype("g"))
+    assert module._can_be_shared(column_of(values)) is (values.dtype.isnative)
+    assert not any(module._can_be_shared(column_of(np.empty(3, dtype))) for dtype in ("U3", "M8[s]", "g"))
 
 
 def test_what_tensorflow_has_not_is_refused(own_pool):
@@ -163,3 +162,13 @@ def test_what_tensorflow_has_not_is_refused(own_pool):
         with pytest.raises(DataError, match="TensorFlow"):
             dataset(Part(rows, select(schema, None, None), shard_of(np.array([3]), None)), 2)
         del rows, segment
+
+
+def test_sparse_rows_are_dense_in_batches_and_are_numbered_as_the_part_is(pool, table_of, mapped):
+    dense = np.where(np.arange(20.0).reshape(5, 4) % 3, 0.0, np.arange(20.0).reshape(5, 4))
+    parts = [(sparse.csr_array(dense[:2]),), (sparse.csr_array(dense[2:]),)]
+    rows = mapped(table_of(parts), {number: Segment(part) for number, part in enumerate(parts)})
+    part = Part(rows, select(rows.schema, None, None), shard_of(rows.lengths, None))
+    (batch,) = rows_dataset(part, batch_size=5, shuffle_seed=None)
+    np.testing.assert_array_equal(batch, dense)
+    del batch

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.utils import parametrizations, parametrize
 
-from dask_train.frameworks.torch.modules import pickle_parts, taken, taken_dtype, unpickle_parts
+from dask_train.frameworks.torch.modules import cast_to_weights, pickle_parts, taken_dtype, unpickle_parts
 
 
 class Symmetric(torch.nn.Module):
@@ -96,8 +96,8 @@ def test_tensors_lie_in_memory_as_those_that_were_sent():
     ids=["float16", "float64", "bfloat16", "several", "none"],
 )
 def test_floats_are_given_in_the_one_dtype_of_the_weights(module, dtype, numpy):
-    assert taken(module, torch.zeros(2)).dtype == dtype
+    assert cast_to_weights(module, torch.zeros(2)).dtype == dtype
     assert taken_dtype(module, np.dtype("float32")) == numpy
     for other in (torch.int64, torch.bool):
-        assert taken(module, torch.zeros(2, dtype=other)).dtype == other
+        assert cast_to_weights(module, torch.zeros(2, dtype=other)).dtype == other
     assert taken_dtype(module, np.dtype("int8")) == "int8"

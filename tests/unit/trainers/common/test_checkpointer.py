@@ -74,7 +74,7 @@ def make(tmp_path):
 def kept(keeper, run="this", steps=10, **more):
     settings = {
         "run": run,
-        "order": keeper.order(),
+        "order": keeper.data_order(),
         "configuration": {"model": {"class_name": "Sequential"}},
         "rates": [0.5, None],
         "epoch": 1,
@@ -223,15 +223,15 @@ def test_a_score_of_a_scorer_belongs_to_the_checkpoint_of_its_epoch(make, tmp_pa
         ({3, 4}, 4, None, {3, 4}),
         ({3, 5}, 5, 3, {5}),
     ):
-        keeper.awaits(open_then)
+        keeper.expect_scores(open_then)
         keeper.scored(None, {"loss": 1.0})
         keeper.keep(after(keeper, epoch))
         if waits:
             written(keeper)
         if came is not None:
-            keeper.came(came, {"val_loss": scores[came]})
-        keeper.awaits(open_now)
-    keeper.came(5, {"val_loss": scores[5]})
+            keeper.take_scores(came, {"val_loss": scores[came]})
+        keeper.expect_scores(open_now)
+    keeper.take_scores(5, {"val_loss": scores[5]})
     keeper.finish()
     assert keeper.best().epoch == 3, "the first of equals"
     left = sorted(int(file.stem.split("-")[1]) for file in (tmp_path / "kept").glob("*.json"))
@@ -239,9 +239,9 @@ def test_a_score_of_a_scorer_belongs_to_the_checkpoint_of_its_epoch(make, tmp_pa
     again, _ = make(best="val_loss", run="other", resume=True, scored_elsewhere=True)
     assert again.load().epoch == 6
     # It goes on with what the earlier run has found; a score that comes before its checkpoint is no other's.
-    again.awaits({6})
-    again.came(6, {"val_loss": 0.1})
-    again.awaits({7})
+    again.expect_scores({6})
+    again.take_scores(6, {"val_loss": 0.1})
+    again.expect_scores({7})
     again.keep(after(again, 6))
     again.keep(after(again, 7))
     again.finish()
@@ -252,14 +252,14 @@ def test_a_score_of_a_scorer_belongs_to_the_checkpoint_of_its_epoch(make, tmp_pa
 def test_weights_that_were_not_validated_are_not_the_best(make):
     for settings in ({}, {"scored_elsewhere": True}):
         keeper, _ = make(best="val_loss", below=f"of {settings}", **settings)
-        keeper.awaits({0})
+        keeper.expect_scores({0})
         keeper.scored(None, {"loss": 1.0} if settings else {"loss": 1.0, "val_loss": 0.1})
         keeper.keep(after(keeper, 0), as_scored=False)
-        keeper.came(0, {"val_loss": 0.1})
-        keeper.awaits({1})
+        keeper.take_scores(0, {"val_loss": 0.1})
+        keeper.expect_scores({1})
         keeper.scored(None, {"loss": 1.0} if settings else {"loss": 1.0, "val_loss": 0.2})
         keeper.keep(after(keeper, 1))
-        keeper.came(1, {"val_loss": 0.2})
+        keeper.take_scores(1, {"val_loss": 0.2})
         keeper.finish()
         assert keeper.best().epoch == 2
         (notice,) = keeper._session.notices

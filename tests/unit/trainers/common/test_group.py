@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_train.collectives.formation import Formation
 from dask_train.collectives.hosts import Hosts
-from dask_train.collectives.replaceable import Formation, ReplaceableGroup
+from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.errors import LaunchError
 from dask_train.role.time_spent import TimeSpent
@@ -114,17 +115,13 @@ def test_others_that_do_not_come_leave_nothing_accounted_for(session, monkeypatc
     assert it._link.spent._groups == []
 
 
-@pytest.mark.parametrize(("addresses", "replaces"), [(["a:1"], True), (["a:1", "b:1"], False)])
-def test_lost_ranks_are_replaced_on_one_host_and_a_notice_says_where_they_are_not(session, addresses, replaces):
-    it = session(0, addresses)
+def test_the_group_of_workers_that_meet_by_themselves_replaces_lost_ones(session):
+    it = session(0, ["a:1"])
     hosts, _ = it.meeting
-    notices = []
     formation = Formation(hosts=hosts, rank=0, memory=SharedMemory(SharedMemory.create(), 0, 1), attempts=[0])
-    it.meeting, it.notice, it._meeting = None, notices.append, SimpleNamespace(form=lambda: formation)
+    it.meeting, it._meeting = None, SimpleNamespace(form=lambda: formation)
     with process_group(TASK, it) as group:
-        assert isinstance(group, ReplaceableGroup) == replaces
+        assert isinstance(group, ReplaceableGroup)
         assert it._link.spent._groups == [group]
-        assert [made.of for made in Ring.made] == ([] if replaces else [(addresses, 0, "credentials", 5.0)])
-    assert notices == ([] if replaces else [group_module.SEVERAL_HOSTS])
     with pytest.raises(OSError, match="Bad file descriptor"):
         formation.memory.read(0, 1)

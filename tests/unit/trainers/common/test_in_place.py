@@ -155,9 +155,9 @@ class Sums:
             raise Lost
 
 
-def trained(in_threads, folder, *losses, **policy):
+def trained(in_threads, folder, *losses, hosts=None, **policy):
     """What ranks come to, lost at ``(rank, point, steps)``; how often each began; why all were to begin anew."""
-    course, left, reasons = Course(SIZE), list(losses), []
+    course, left, reasons = Course(SIZE, hosts=hosts), list(losses), []
     kept = Checkpoint(folder, every_steps=2, every_s=None, **policy)
 
     def life(rank):
@@ -204,6 +204,18 @@ def whole(in_threads, tmp_path_factory):
 )
 def test_a_loop_goes_on_where_a_rank_is_lost(in_threads, tmp_path, whole, rank, point, steps):
     found, attempts, _ = trained(in_threads, tmp_path, (rank, point, steps))
+    assert found == whole
+    assert attempts == [int(each == rank) for each in range(SIZE)]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("hosts", [[0, 0, 1], pytest.param([0, 1, 2], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("point", "steps"), [("step", 6), ("sum", 4), ("border", 5), ("border", 6), ("validation", 5), ("epoch", 10)]
+)
+def test_a_loop_over_hosts_goes_on_where_a_rank_is_lost(in_threads, tmp_path, whole, hosts, rank, point, steps):
+    """Sums of whole numbers have no order, so it comes to what one host does."""
+    found, attempts, _ = trained(in_threads, tmp_path, (rank, point, steps), hosts=hosts)
     assert found == whole
     assert attempts == [int(each == rank) for each in range(SIZE)]
 

@@ -1,0 +1,203 @@
+"""``fit(recovery="in_place")`` over two hosts: what is lost on one of them is replaced, and the others keep theirs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import dask.array as da
+import psutil
+import pytest
+from loading import loaded
+
+import dask_train as dt
+
+of_modules, of_keras, of_linear = (loaded(__file__, f"test_in_place{kind}") for kind in ("", "_keras", "_linear"))
+Fate, EPOCHS, STEPS = of_modules.Fate, of_modules.EPOCHS, of_modules.STEPS
+
+
+@pytest.fixture(scope="module")
+def cluster(hosts, no_leaks):
+    """Two hosts with two Dask workers of a thread each."""
+    with no_leaks(), hosts(2, workers_per_host=2) as cluster:
+        yield cluster
+
+
+def kept(client, x, y):
+    """Return rows that stay where they are: which of a batch a worker has depends on that."""
+    return dt.persist(da.from_array(x, chunks=(40, 8)), da.from_array(y, chunks=40), progress=False, client=client)
+
+
+@pytest.fixture(scope="module")
+def fitted(cluster):
+    """Fits a module."""
+    client, (x, y) = cluster.client, (of_modules.X, of_modules.Y)
+    data, validation = kept(client, x, y), kept(client, x[:50], y[:50])
+
+    def fitted(fate, **settings):
+        settings = {"recovery": "in_place", "validation_data": validation, **settings}
+        return of_modules.fitted(client, fate, [data], **settings)
+
+    return fitted
+
+
+@pytest.fixture(scope="module")
+def undisturbed(fitted, tmp_path_factory):
+    """The results of runs without a loss, by the number of workers."""
+    found = {}
+
+    def of(workers):
+        if workers not in found:
+            found[workers] = fitted(Fate(tmp_path_factory.mktemp("whole") / "fate"), workers=workers)
+        return found[workers]
+
+    return of
+
+
+def check_replaced(result, wanted, fate, *lost):
+    """Compare with a run that was not disturbed; processes of those that were ``lost`` were replaced, no others."""
+    reasons = [attempt.reason for attempt in result.attempts]
+    assert (fate.num_lost, len(reasons)) == (len(lost), 1 + len(lost)), reasons
+    of_modules.check_same(result, wanted)
+    workers = len(result.attempts[0].places)
+    assert fate.processes[:workers] == [1 + lost.count(rank) for rank in range(workers)]
+
+
+def test_the_first_worker_of_a_host_is_replaced_and_the_others_keep_their_processes(fitted, undisturbed, tmp_path):
+    """Ranks 0 and 2 are on one host, 1 and 3 on the other one."""
+    fate = Fate(tmp_path / "fate", (1, "training", STEPS + 5))
+    result = fitted(fate, workers=4)
+    check_replaced(result, undisturbed(4), fate, 1)
+    places = result.attempts[0].places
+    assert result.attempts[1].places["worker/1"] == places["worker/1"]
+
+
+MOMENTS = [
+    ("training", 1),
+    ("training", STEPS + 5),
+    ("optimizer", STEPS + 5),
+    ("training", STEPS + 1),
+    ("validation", 4),
+    ("schedule", 2),
+    ("optimizer", STEPS * EPOCHS),
+    ("schedule", EPOCHS),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: f"{moment[0]} {moment[1]}")
+@pytest.mark.parametrize(
+    ("workers", "rank"),
+    [
+        (4, 0),
+        (4, 3),
+        (2, 1),
+        pytest.param(2, 0, marks=pytest.mark.nightly),
+        pytest.param(3, 1, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_lost_worker_is_replaced(fitted, undisturbed, tmp_path, workers, rank, moment):
+    fate = Fate(tmp_path / "fate", (rank, *moment))
+    result = fitted(fate, workers=workers, checkpoint=dt.Checkpoint(tmp_path / "kept", every_steps=3))
+    check_replaced(result, undisturbed(workers), fate, rank)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "losses"),
+    [
+        (4, [(0, "training", 9), (1, "training", 9)]),
+        (4, [(1, "training", 9), (3, "training", 9)]),
+        (4, [(0, "training", 9), (2, "optimizer", 9), (1, "training", 12)]),
+        (2, [(0, "training", 9), (1, "optimizer", 12)]),
+        (4, [(2, "training", 9), (1, "meeting", 9)]),
+        (4, [(1, "training", 9), (0, "meeting", 9)]),
+        (2, [(1, "training", 9), (1, "training", 5)]),
+    ],
+    ids=["of both hosts", "a whole host", "one after the other", "each alone", "meeting", "leading", "again"],
+)
+def test_several_lost_workers_are_replaced(fitted, undisturbed, tmp_path, workers, losses):
+    fate = Fate(tmp_path / "fate", *losses)
+    result = fitted(fate, workers=workers, recovery=dt.RecoveryPolicy(scope="in_place", max_restarts=5))
+    check_replaced(result, undisturbed(workers), fate, *(rank for rank, *_ in losses))
+
+
+def kill_dask_worker():
+    """In a role: end its Dask worker, and with it this process."""
+    parents = psutil.Process().parents()
+    next(parent for parent in parents if parent.cmdline()[1:4] == ["-m", "dask", "worker"]).kill()
+    threading.Event().wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "rank"), [(4, 3), (2, 1)])
+def test_who_is_on_a_dask_worker_that_is_killed_is_replaced(hosts, no_leaks, tmp_path, workers, rank):
+    """On the other Dask worker of the host, which may have a worker already; alone, it has left nothing on its host."""
+    x, y = of_modules.X, of_modules.Y
+    with no_leaks(), hosts(2, workers_per_host=2) as cluster:
+        data, validation = kept(cluster.client, x, y), kept(cluster.client, x[:50], y[:50])
+        settings = {"recovery": "in_place", "workers": workers, "validation_data": validation}
+        wanted = of_modules.fitted(cluster.client, Fate(tmp_path / "whole"), [data], **settings)
+        fate = Fate(tmp_path / "fate", (rank, "training", STEPS + 5), by=kill_dask_worker)
+        result = of_modules.fitted(cluster.client, fate, [data], **settings)
+        check_replaced(result, wanted, fate, rank)
+        first, second = (attempt.places[f"worker/{rank}"] for attempt in result.attempts)
+        assert cluster.host_of(first) == cluster.host_of(second)
+        del data, validation, wanted, result
+
+
+@pytest.fixture(scope="module")
+def fitted_keras(cluster):
+    """Fits a Keras model with four workers."""
+    client, (x, y) = cluster.client, (of_keras.X, of_keras.Y)
+    data, validation = kept(client, x, y), kept(client, x[:50], y[:50])
+
+    def fitted(folder, losses=()):
+        settings = {"recovery": "in_place", "validation_data": validation, "workers": 4}
+        return of_keras.fitted(client, folder, losses, data=[data], **settings)
+
+    return fitted
+
+
+@pytest.fixture(scope="module")
+def undisturbed_keras(fitted_keras, tmp_path_factory):
+    return fitted_keras(tmp_path_factory.mktemp("whole") / "fate")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(of_keras.BACKEND == "jax", reason="fit refuses it on JAX")
+@pytest.mark.parametrize(
+    "loss",
+    [(1, "training", STEPS + 5), (0, "optimizer", STEPS + 5), (3, "validation", 4), (0, "epoch end", 2)],
+    ids=lambda loss: "{} {} {}".format(*loss),
+)
+def test_a_lost_worker_of_a_keras_model_is_replaced(fitted_keras, undisturbed_keras, tmp_path, loss):
+    found = fitted_keras(tmp_path / "fate", [loss])
+    assert len(found[0].attempts) == 2, [attempt.reason for attempt in found[0].attempts]
+    of_keras.check_same(found, undisturbed_keras)
+    assert of_keras.of(tmp_path / "fate") == ([1 + (rank == loss[0]) for rank in range(4)], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("solver", ["lbfgs", pytest.param("admm", marks=pytest.mark.nightly)])
+def test_a_lost_worker_of_a_linear_model_is_replaced(cluster, until, solver, rank):
+    rows, whole, found = of_linear.made(cluster.client), of_linear.model(solver), of_linear.model(solver)
+    dt.fit(whole, *rows, workers=3, client=cluster.client, recovery="in_place")
+    run = dt.fit(found, *rows, workers=3, client=cluster.client, wait=False, recovery="in_place")
+    before = of_linear.pids(until(run, 5))
+    (pid,) = (pid for pid, command in all_processes(cluster).items() if f"dask_train.role worker {rank} " in command)
+    os.kill(pid, signal.SIGKILL)
+    after = of_linear.pids(until(run, 20))
+    result = run.result()
+    assert len(result.attempts) == 2, [attempt.reason for attempt in result.attempts]
+    assert [after[each] == before[each] for each in range(3)] == [each != rank for each in range(3)]
+    assert (found.coef_.tobytes(), found.n_iter_) == (whole.coef_.tobytes(), whole.n_iter_)
+    assert (result.ledger.trained, result.ledger.repeated, result.ledger.dropped) == (200_000, 0, 0)
+
+
+def all_processes(cluster):
+    """What runs on both hosts, as this machine numbers them."""
+    return {pid: command for host in (0, 1) for pid, command in cluster.processes(host).items()}
