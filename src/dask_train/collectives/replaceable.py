@@ -75,6 +75,13 @@ class ReplaceableGroup(ProcessGroup):
         self._mirrors = Mirrors(self._memory)
         self._left: list[SharedMemory] = []  # since all have come together last: what the lost have left is there
         try:
+            self._join(formation)
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self, formation: Formation) -> None:
+        try:
             self._take_up(formation)
         except PeerLostError:
             self._meet_again()
