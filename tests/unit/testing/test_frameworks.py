@@ -201,8 +201,8 @@ def test_batches_are_looked_at_as_they_lie_in_shared_rows_where_an_adapter_takes
 
 def test_a_port_is_held_while_somebody_has_it():
     with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{holder.getsockname()[1]}"
+        holder.bind(("127.7.7.7", 0))
+        address = f"127.7.7.7:{holder.getsockname()[1]}"
         assert not _is_free(address)
     assert _is_free(address)
 
