@@ -44,10 +44,8 @@ def _no_numbers(name: Any, dtype: Any, mended: str) -> str:
     )
 
 
-def as_array(name: str, values: Any, like: Any = None) -> Any:
-    """Return a Dask array of a collection, lazily, or of what NumPy takes; in the chunks of another one's rows.
-
-    Rows are whole, in one chunk.
+def as_array(name: str, values: Any) -> Any:
+    """Return a Dask array of a collection, lazily, or of what NumPy takes; rows are whole, in one chunk.
 
     Raises
     ------
@@ -59,8 +57,7 @@ def as_array(name: str, values: Any, like: Any = None) -> Any:
         values = plain_dtypes(values).to_dask_array()
     if not dask.is_dask_collection(values):
         values = values if issparse(values) else np.asarray(values)
-        chunks = like.chunks[0] if like is not None and like.shape[0] == values.shape[0] else "auto"
-        return da.from_array(values, chunks=(chunks, *values.shape[1:]), asarray=False)
+        return da.from_array(values, chunks=("auto", *values.shape[1:]), asarray=False)
     return values.rechunk({1: -1}) if values.ndim == 2 and values.numblocks[1] > 1 else values
 
 
