@@ -110,7 +110,7 @@ test-stores: data .venv-stores  ## the tests of GCS and Azure, in the environmen
 	PYTHONPATH=src .venv-stores/bin/python -m pytest -rs --durations=20 --durations-min=1 $(SIDE_BY_SIDE) -k "gs or abfs" tests/cluster/stores
 
 # They compile many small models on JAX, and compute little: XLA need not optimize what it makes of them.
-test-slow test-nightly: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+test-slow test-nightly $(QUICK_ON_BACKENDS): export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test-slow: data  ## those: examples, the main job, many models on several workers
 	$(PYTEST) -m "slow and not nightly" $(SIDE_BY_SIDE) $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
 	$(AT_ONCE) $(SLOW_ON_BACKENDS)
