@@ -16,7 +16,7 @@ from typing import Any
 import keras
 
 from dask_train.compat.keras.optimizers import learning_rate_of
-from dask_train.data.columns import Columns
+from dask_train.data.columns import Column, Columns
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.weights import value_of
 from dask_train.fitting.spec import FitTask
@@ -39,6 +39,11 @@ _NUMBERED = re.compile(r"_\d+$")
 Configuration = dict[str, Any]
 
 
+def _described(column: Column) -> dict[str, Any]:
+    """Return what a column is to a model, to which batches of sparse rows are as dense as all others."""
+    return {name: value for name, value in asdict(column).items() if name != "is_sparse"}
+
+
 def configuration_of(task: FitTask, schema: Columns, model: Any) -> Configuration:
     """Return what training is begun with, of a model put together from ``task`` and not trained since."""
     custom = unpack(task.header["custom_objects"])
@@ -52,7 +57,7 @@ def configuration_of(task: FitTask, schema: Columns, model: Any) -> Configuratio
         "compiled": [_comparable(each, {}, custom) for each in compiled],
         "dtype_policy": _comparable(json.loads(task.header["dtype_policy"]), {}, {}),
         "settings": {name: getattr(keras.config, name)() for name in _SETTINGS},
-        "data": {"columns": [asdict(column) for column in schema], "layout": task.columns.places()},
+        "data": {"columns": list(map(_described, schema)), "layout": task.columns.places()},
         "frame": task.frame,
         "class_weight": task.class_weight,
         "optimizers": [  # besides those that a compilation names
