@@ -125,9 +125,8 @@ def _read(where: str, piece: int, frame: Any, names: Sequence[Any], *, matrix: b
             holds = "text (also of arrays, unless dask.config.set({'dataframe.convert-string': False}) was before)"
         raise TypeError(
             f"Column {name!r} of {where} holds {holds}, so it can't be in one matrix "
-            f"with {others}. Make numbers of text, with .astype(pd.CategoricalDtype(values)). For models that take it "
-            f"as it is, name it alone, features={name!r}, or pass a dict: "
-            f"{{{str(name)!r}: frame[{name!r}], 'numbers': frame[[...]]}}."
+            f"with {others}. Make categories of text, .astype(pd.CategoricalDtype(values)); or pass it by itself, "
+            f"features={name!r}, or in a dict, {{{str(name)!r}: frame[{name!r}], 'numbers': frame[[...]]}}."
         )
     common = np.result_type(*(np.dtype(column["dtype"] or "f8") for column in columns)).str
     return {"piece": piece, "columns": columns, "matrix": common if matrix and not arrays else None}
