@@ -24,8 +24,8 @@ def reduce_parts(code: bytes, header: dict[str, Any], arrays: list[Any]) -> tupl
     code
         :func:`open_model`, pickled by value.
     header, arrays
-        As :func:`dask_train.frameworks.keras.model_to_parts` returns them. With pickle's protocol 5 the arrays leave
-        as buffers of their own, without a copy, and Dask sends each as a frame.
+        As :func:`dask_train.keras_models.serialization.model_to_parts` returns them. With pickle's protocol 5 the
+        arrays leave as buffers of their own, without a copy, and Dask sends each as a frame.
     """
     return operator.call, (_Code(code), code, header, arrays)
 

@@ -11,6 +11,7 @@ from dask.delayed import Delayed
 
 from dask_train.collections.arrays import array_source
 from dask_train.collections.bags import bag_opened
+from dask_train.collections.blocks import check_plain
 from dask_train.collections.delayed import delayed_source
 from dask_train.collections.frames import frame_source, is_dask_frame
 from dask_train.collections.partition.form import Picks, open_form, picks_of
@@ -92,7 +93,9 @@ def _check_type(what: str, value: Any, *, sparse: bool) -> None:
             "which each delayed result is a partition with all columns; or make an array of it, with "
             "dask.array.from_delayed."
         )
-    if sparse and is_sparse(value):
+    if is_sparse(value):
+        if not sparse:
+            check_plain(what, value)
         return
     import dask.array as da  # takes a second, and many runs have none
 

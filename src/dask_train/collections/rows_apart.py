@@ -154,7 +154,9 @@ def _holds_rows(value: Any) -> bool:
 def _nbytes(value: Any) -> int:
     """Bytes of an array, a frame or a sparse matrix; 0 of anything else."""
     kind = type(value)
-    if isinstance(value, np.ndarray) or hasattr(kind, "iloc") or hasattr(kind, "tocsr"):
+    if hasattr(kind, "tocsr"):  # Dask's sizeof knows matrices of SciPy, and not its arrays
+        return sum(each.nbytes for each in vars(value).values() if isinstance(each, np.ndarray))
+    if isinstance(value, np.ndarray) or hasattr(kind, "iloc"):
         return int(sizeof(value))
     return 0
 

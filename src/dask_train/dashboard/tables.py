@@ -63,7 +63,7 @@ def roles_table(run: Any | None, usage: Mapping[tuple[str, int], Any], now: floa
     Parameters
     ----------
     usage
-        By role and rank, as :class:`~.usage.Usage`.
+        By role and rank, as :class:`~.times.Usage`.
     """
     rows = []
     roles, is_over = ((), True) if run is None else (run.summary.get("roles", ()), bool(run.ended))

@@ -12,6 +12,7 @@ from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import OwnRows
+from dask_train.data.sparse_rows import is_sparse
 from dask_train.fitting.spec import VALIDATION
 from dask_train.inputs.data import InputData, check_some_rows
 from dask_train.inputs.making import input_data, names_columns
@@ -112,9 +113,10 @@ def split_off(data: InputData, fraction: float) -> tuple[InputData, InputData]:
     at = math.floor(lengths[0] * (1.0 - fraction))
     if not 0 < at < lengths[0]:
         raise ValueError(f"validation_split={fraction!r} of {lengths[0]} rows leaves one side without rows.")
+    columns = [column.tocsr() if is_sparse(column) else column for column in data.value]  # some can't be sliced
     return (
-        replace(data, value=tuple(column[:at] for column in data.value)),
-        replace(data, value=tuple(column[at:] for column in data.value)),
+        replace(data, value=tuple(column[:at] for column in columns)),
+        replace(data, value=tuple(column[at:] for column in columns)),
     )
 
 

@@ -36,7 +36,6 @@ REGISTERED: dict[type, Any] = {}
 _CALLED = {"dask_train.linear_model.estimating.LinearEstimator": "an estimator of dask_train.linear_model"}
 # Arguments that Keras takes in ``compile``, and other libraries where they train.
 _OF_COMPILE = {"loss", "metrics", "optimizer"}
-# Kinds of model whose training length is a parameter of their own, and its name.
 _IN_ROUNDS = "The number of rounds is the estimator's n_estimators."
 # Models whose training length is a parameter of their own, and a sentence that names it.
 _HOW_LONG = {
@@ -115,8 +114,13 @@ def kind_of(model: Any, served: Mapping[str, Any]) -> str | None:
 
 
 def registered_class(model: Any, registered: Mapping[type, Any] = REGISTERED) -> type | None:
-    """Return the registered class that a model is an instance of, the most derived one; None if there is none."""
-    return next((cls for cls in type(model).__mro__ if cls in registered), None)
+    """Return the registered class that a model is an instance of, the most derived one; None if there is none.
+
+    Of Keras models these are classes of Keras models alone: on the torch backend they are ``torch.nn.Module``, too.
+    """
+    keras_alone = is_keras_model(model)
+    classes = (cls for cls in type(model).__mro__ if cls in registered)
+    return next((cls for cls in classes if not keras_alone or _is_of_keras(cls)), None)
 
 
 def searched_kind_of(model: Any) -> Any:
@@ -135,7 +139,11 @@ def searched_kinds_here() -> list[Any]:
 
 def is_keras_model(model: Any) -> bool:
     """Return whether the class of a model is from Keras, or extends such a class."""
-    return any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__)
+    return _is_of_keras(type(model))
+
+
+def _is_of_keras(cls: type) -> bool:
+    return any(each.__module__.partition(".")[0] == "keras" for each in cls.__mro__)
 
 
 def named(served: Mapping[str, Any], registered: Mapping[type, Any] = REGISTERED) -> str:

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from dask_train.cluster.in_tasks import is_in_task
-from dask_train.collections.blocks import check_unmasked
+from dask_train.collections.blocks import array_of_views, check_unmasked
 from dask_train.collections.partition.kinds import ways_to_categories
 
 
@@ -56,7 +56,9 @@ def as_array(name: str, values: Any) -> Any:
     if hasattr(values, "to_dask_array"):
         values = plain_dtypes(values).to_dask_array()
     if not dask.is_dask_collection(values):
-        values = values if issparse(values) else np.asarray(values)
+        if issparse(values):
+            return array_of_views(values)
+        values = np.asarray(values)
         return da.from_array(values, chunks=("auto", *values.shape[1:]), asarray=False)
     return values.rechunk({1: -1}) if values.ndim == 2 and values.numblocks[1] > 1 else values
 

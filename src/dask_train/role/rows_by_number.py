@@ -71,7 +71,7 @@ class RowsByNumber:
         """Consecutive rows as they lie in shared memory, of each column ``(num_rows, *row_shape)``: no copy.
 
         They may be written to, which no other process sees, and this one only while it has them. None if they are
-        not of one partition on this host, or a column is of text.
+        not of one partition on this host, or a column has text or sparse rows.
         """
         partition = int(np.searchsorted(self._ends, first, "right"))
         if not num_rows or first + num_rows > self._ends[partition]:

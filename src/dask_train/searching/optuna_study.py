@@ -23,6 +23,7 @@ from dask_train.searching.kept import KeptSearch, Model
 from dask_train.searching.opening import optuna_here, points_left
 from dask_train.searching.study import FinishedTrial, Handed, Study, closed
 from dask_train.searching.worker import NoMetricError, TrialDone, TrialPlace, TrialRequest
+from dask_train.trainers.common.score_names import score_name
 
 # User attributes of trials, which Optuna keeps: why it failed, what it repeats, its best epoch, how long it took.
 ERROR, RETRY_OF, EPOCH, SECONDS = "error", "retry_of", "epoch", "seconds"
@@ -71,6 +72,7 @@ class OptunaStudy(Study):
         self._deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         self._num_begun = self._num_retries = 0
         self._is_stopped = False
+        self._has_metric = False  # whether some trial had the metric, as far as that is known before it starts
         study.stop = self._stop  # samplers that have no more to suggest call it, and Optuna's own is for `optimize`
         self._kept, self._places = kept, dict[int, list[str]]()
         self._to_take_up: deque[Any] = deque()
@@ -181,12 +183,18 @@ class OptunaStudy(Study):
         ValueError
             It will not.
         """
-        if spec.scores is not None and self._metric not in spec.scores:
-            error = NoMetricError if self.best is None else ValueError
-            raise error(
-                f"There is no score {self._metric!r} at the end of an epoch; there are {', '.join(spec.scores)}."
-                f"{nearest(self._metric, spec.scores)} Pass one of them as metric."
-            )
+        if spec.scores is None:
+            self._has_metric = True  # as far as is known before an epoch
+            return
+        names = list(map(score_name, spec.scores))
+        if self._metric in names:
+            self._has_metric = True
+            return
+        error = ValueError if self._has_metric else NoMetricError
+        raise error(
+            f"There is no score {self._metric!r} at the end of an epoch; there are {', '.join(names)}."
+            f"{nearest(self._metric, names)} Pass one of them as metric."
+        )
 
     def _next(self) -> Handed:
         """Return one that an earlier call has begun, one to repeat, or a new one."""

@@ -55,7 +55,8 @@ class PublishedDataset(Shown):
         dtype and row shape of each column, by name. Those of a published array, or of a tuple, go by ``x``, ``y``,
         and numbers from 2.
     num_rows, num_partitions, nbytes
-        Rows and bytes of all partitions, and how many there are.
+        Rows of all partitions, how many partitions there are, and bytes of all rows; None for the bytes if a column has
+        text or sparse rows, which take different numbers of bytes.
     where
         The Dask workers that held it when this object was made, and how many partitions each.
     segments
@@ -72,9 +73,10 @@ class PublishedDataset(Shown):
         self._rows: dict[frozenset[int], Rows] = {}
 
     def __repr__(self) -> str:
+        size = "" if self.nbytes is None else f" {format_bytes(self.nbytes)},"
         return (
             f"<{type(self).__name__} {self.name!r}: {self.num_rows:,} rows of {in_words(self.columns)}; "
-            f"{self.num_partitions} partitions, {format_bytes(self.nbytes)}, on {len(self.where)} Dask workers>"
+            f"{self.num_partitions} partitions,{size} on {len(self.where)} Dask workers>"
         )
 
     def _card(self) -> Card:
@@ -88,7 +90,7 @@ class PublishedDataset(Shown):
             facts=[
                 ("rows", f"{self.num_rows:,}"),
                 ("partitions", f"{self.num_partitions:,}"),
-                ("size", format_bytes(self.nbytes)),
+                *([] if self.nbytes is None else [("size", format_bytes(self.nbytes))]),
             ],
             tables=[
                 CardTable(columns=("column", "dtype", "shape of a row"), rows=columns),
@@ -163,8 +165,9 @@ class PublishedDataset(Shown):
         -------
         tensorflow.data.Dataset
             Of known cardinality. Columns of numbers are mapped, not copied: each row is copied once, into its batch
-            (single rows twice). Columns of text are copied as a whole, once. For that, ``tf.data``'s default rewrites
-            are off; with a shard, so is the auto-sharding of distribution strategies, which copies all rows as well.
+            (single rows twice). Columns of text are copied as a whole, once, and those of sparse rows are
+            made dense as a whole. For that, ``tf.data``'s default rewrites are off; with a shard, so is the
+            auto-sharding of distribution strategies, which copies all rows as well.
 
         Raises
         ------

@@ -68,8 +68,10 @@ class SharedSegments:
         return int(self.lengths.sum())
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all rows."""
+    def nbytes(self) -> int | None:
+        """Bytes of all rows; None if there is text or a sparse column, whose rows take different numbers of bytes."""
+        if any(column.layout is not None for column in self.columns):
+            return None
         return self.num_rows * self.schema.row_bytes
 
     def arrays(self) -> Any:

@@ -90,6 +90,7 @@ class Frame:
         (np.array(["a", None], dtype=object), TypeError, r"Row 1 of an array of object of data\['worker'\] is missing"),
         (np.ma.masked_equal(Y, 3), TypeError, "has a masked array, whose mask would be lost; fill it first"),
         (da.ma.masked_equal(da.from_array(Y), 3), TypeError, "has a masked array"),
+        (csr_matrix(X), TypeError, "has a csr_matrix, a sparse matrix, and rows are dense arrays here"),
         (
             da.from_array(X).map_blocks(csr_matrix),
             TypeError,

@@ -61,6 +61,10 @@ def sparse():
     return [delayed(abs)(SPARSE)]
 
 
+def sparse_array():
+    return [delayed(abs)(scipy.sparse.csr_array(SPARSE))]
+
+
 def twice():
     block = delayed(X, pure=True)
     return [delayed(np.sum)(block), delayed(np.max)(block)]
@@ -86,7 +90,18 @@ def same(found, wanted):
         np.testing.assert_array_equal(found, wanted)
 
 
-GRAPHS = [arrays, two_arrays, mapped, frame, frame_with_columns, containers, sparse, twice, with_another_value]
+GRAPHS = [
+    arrays,
+    two_arrays,
+    mapped,
+    frame,
+    frame_with_columns,
+    containers,
+    sparse,
+    sparse_array,
+    twice,
+    with_another_value,
+]
 
 
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)

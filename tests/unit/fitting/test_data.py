@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask import array as da
+from scipy.sparse import dia_array
 
 from dask_train.collections import shared
 from dask_train.collections.schema.conformer import Conformer
@@ -35,6 +36,11 @@ def test_the_last_rows_are_split_off_as_keras_does():
     trained, validated = split_off(input_data("data", X, Y, None), 0.25)
     assert trained.value[1].tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert validated.value[1].tolist() == [7, 8, 9]
+
+
+def test_sparse_rows_are_split_off_in_any_format():
+    trained, validated = split_off(input_data("data", dia_array(X), Y, None), 0.25)
+    assert (trained.value[0].shape, validated.value[0].toarray().tolist()) == (X[:7].shape, X[7:].tolist())
 
 
 @pytest.mark.parametrize("fraction", [0.95, 0.999])

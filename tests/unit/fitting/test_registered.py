@@ -99,6 +99,13 @@ def test_a_class_is_trained_by_its_own_trainer_whatever_it_extends(base):
     check_built(model)
 
 
+def test_a_trainer_of_torch_modules_takes_no_keras_model():
+    assert kinds.registered_class(a_module(keras.Model), {torch.nn.Module: "t"}) is None
+    on_torch = type("OnTorch", (keras.Model, torch.nn.Module), {"__init__": torch.nn.Module.__init__})
+    assert kinds.registered_class(on_torch(), {torch.nn.Module: "t"}) is None
+    assert kinds.registered_class(on_torch(), {torch.nn.Module: "t", on_torch: "k"}) is on_torch
+
+
 def test_a_subclass_without_a_trainer_has_that_of_its_class():
     class Below(type(a_module(Model))):
         pass

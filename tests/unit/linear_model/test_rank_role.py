@@ -77,6 +77,11 @@ def test_sparse_rows_are_told_apart_by_their_places_too():
     assert told((sparse.csr_array(one), Y[:2])) != told((sparse.csr_array(other), Y[:2]))
 
 
+def test_sparse_rows_are_not_told_apart_by_how_they_are_cut():
+    x = sparse.csr_array(np.where(np.median(X) < X, X, 0.0))
+    assert told((x[:1], Y[:1]), (x[1:4], Y[1:4]), (x[4:], Y[4:])) == told((x, Y))
+
+
 def test_its_process_imports_the_solvers_and_no_dask():
     code = f"import sys, {', '.join(Linear.imports)}; assert not {{'dask', 'distributed'}} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -190,6 +190,12 @@ def test_a_metric_that_no_trial_will_have_ends_the_search_before_one_starts():
         searched.next()
 
 
+def test_a_metric_goes_by_the_name_under_which_it_is_reported():
+    searched = trials(build=lambda trial: replace(built(trial), scores=["loss", "step"]))
+    searched._metric = "step_metric"  # as `step` is the number of a step
+    assert searched.next().number == 0
+
+
 def test_a_trial_without_the_metric_that_others_have_fails_by_itself():
     scores = iter([["score"], ["loss"], None])
     searched = trials(build=lambda trial: replace(built(trial), scores=next(scores)))

@@ -1,4 +1,4 @@
-"""Replicas on JAX: steps as ``jax.jit``, sums in NumPy inside them, by ordered callbacks."""
+"""Synchronous workers on JAX: steps as ``jax.jit``, sums in NumPy inside them, by ordered callbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas on TensorFlow: steps as ``tf.function``, sums in NumPy inside them."""
+"""Synchronous workers on TensorFlow: steps as ``tf.function``, sums in NumPy inside them."""
 
 from __future__ import annotations
 

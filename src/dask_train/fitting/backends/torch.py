@@ -1,4 +1,4 @@
-"""Replicas on torch: steps as they are, run eagerly, and sums in NumPy between them."""
+"""Synchronous workers on torch: steps as they are, run eagerly, and sums in NumPy between them."""
 
 from __future__ import annotations
 

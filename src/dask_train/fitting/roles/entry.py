@@ -26,7 +26,7 @@ class FitRole:
     __name__ = "fit"
 
     def __call__(self, session: Session) -> Any:
-        """Run the role; the first worker returns an :class:`~dask_train.fitting.spec.Outcome`, others None."""
+        """Run the role; the first worker returns a :class:`~dask_train.trainers.common.outcome.Outcome`."""
         if session.role == "ps":
             from dask_train.fitting.roles.parameter_server import serve_parameters
 

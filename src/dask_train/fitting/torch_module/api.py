@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -178,7 +179,7 @@ class _Evaluations(Modules):
         task = ModuleTask(
             header={"training": header},
             arrays=arrays,
-            in_process=InProcess(model=prepared) if here else None,
+            in_process=InProcess(model=replace(prepared, loss=checks.copy_of(prepared.loss))) if here else None,
             columns=rows.data.columns,
             validation_columns=rows.data.columns,
             validation_batch_size=call.settings.batch_size,

@@ -277,15 +277,15 @@ def _error_of_shapes(
     """Return the error that rows raise, where others of their shapes would raise it too; else None."""
     try:
         with left_as_it_was(module), modes_kept(module):
-            attempt(module, _copy_of(loss), ModuleMetrics.like(metrics, device_of(module)))
+            attempt(module, copy_of(loss), ModuleMetrics.like(metrics, device_of(module)))
     except Exception as error:
-        copies = _copy_of((module, loss))  # which keep what comes of this trial; one that shares tensors shares them
+        copies = copy_of((module, loss))  # which keep what comes of this trial; one that shares tensors shares them
         again = partial(attempt, *copies, ModuleMetrics.like(metrics, device_of(module)))
         return error if copies[0] is not module and is_of_shapes(error, again) else None
     return None
 
 
-def _copy_of(value: Any) -> Any:
+def copy_of(value: Any) -> Any:
     """Return a loss as it travels, since one that counts its calls, say, is to begin with the first batch."""
     try:
         return unpickle_parts(*pickle_parts(value))

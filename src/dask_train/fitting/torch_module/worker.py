@@ -18,7 +18,7 @@ from dask_train.fitting.torch_module.shares import ModuleShares, computing_alike
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.training_objects import TrainingObjects
-from dask_train.fitting.torch_module.trials import left_as_after_a_run
+from dask_train.fitting.torch_module.trials import left_as_after_a_run, left_as_it_was, modes_kept
 from dask_train.fitting.torch_module.values import from_plain, plain
 from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
@@ -79,8 +79,9 @@ def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any]
     assert session._data is not None
     with ExitStack() as stack:
         group = stack.enter_context(process_group(task, session))
-        if task.in_process is not None:
-            stack.enter_context(left_as_after_a_run(task.in_process.model))
+        if task.in_process is not None:  # other processes evaluate a copy
+            stack.enter_context(left_as_it_was(task.in_process.model.module))
+            stack.enter_context(modes_kept(task.in_process.model.module))
         objects = TrainingObjects(task, session)
         seed_rank(task.random, session.rank)
         metrics = objects.metrics_of_validation

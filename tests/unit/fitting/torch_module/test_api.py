@@ -28,6 +28,18 @@ class Compiled(torch.nn.Module):
         self._orig_mod = within
 
 
+class Counting(torch.nn.Sequential):
+    """Counts its calls, in evaluation too."""
+
+    def __init__(self, *layers):
+        super().__init__(*layers)
+        self.num_calls = 0
+
+    def forward(self, x):
+        self.num_calls += 1
+        return super().forward(x)
+
+
 @pytest.fixture
 def launched(monkeypatch):
     """What was to be launched on a cluster of three Dask workers: the task, and the keywords."""
@@ -95,12 +107,12 @@ def test_an_evaluation_goes_through_all_rows_in_batches_of_its_own(launched):
 
 
 def test_an_evaluation_in_this_process_leaves_the_module_and_random_numbers_as_they_are():
-    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)).double()
+    module = Counting(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)).double()
     before, random_before = copy.deepcopy(module), torch.get_rng_state()
     expected = LOSS(copy.deepcopy(module).eval()(torch.from_numpy(X)), torch.from_numpy(Y)).item()
     scores = dt.evaluate(module, X, Y, loss=LOSS, metrics=[torch.nn.functional.cross_entropy], workers=0, batch_size=7)
     assert scores == {"loss": pytest.approx(expected), "cross_entropy": pytest.approx(expected)}
-    assert module.training
+    assert (module.training, module.num_calls) == (True, 0)
     assert torch.equal(torch.get_rng_state(), random_before)
     for value, value_before in zip(module.state_dict().values(), before.state_dict().values(), strict=True):
         assert torch.equal(value, value_before)
