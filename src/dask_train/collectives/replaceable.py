@@ -106,6 +106,7 @@ class ReplaceableGroup(ProcessGroup):
     def border(self, number: int, give: Callable[[], Any]) -> None:
         """Note that this rank's state is the one of this border; ``give`` returns what of it all ranks have."""
         self._border, self._give, self._num_mirrored = number, give, self.size
+        self._unconfirmed.add(number)  # a rank may have replaced its mirror at the border; which, others don't know
         self._calls.begin_again()
 
     def meet_others(self, size: int) -> None:
@@ -169,13 +170,15 @@ class ReplaceableGroup(ProcessGroup):
 
     def sum_shares(self, channel: ShareBuffer, nodes: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
         """Return the sum over all shares, as of :class:`ProcessGroup`."""
-        if self.num_hosts > 1:
-            self._run.start_all_again(
-                "virtual_workers= is for workers of one host, and a worker was replaced on another"
-            )
+        self.stay_on_one_host("virtual_workers= is for workers of one host")
         sum_shares = super().sum_shares
         text = f"sum over shares of {_told(channel)}"
         return self._made(text, lambda: sum_shares(channel, nodes), channel=channel)
+
+    def stay_on_one_host(self, why: str) -> None:
+        """Let all start again if ranks are on several hosts, as where a lost one was replaced on another."""
+        if self.num_hosts > 1:
+            self._run.start_all_again(f"{why}, and a worker was replaced on another host")
 
     @property
     def may_sum_early(self) -> bool:
@@ -226,6 +229,7 @@ class ReplaceableGroup(ProcessGroup):
             if self._calls.answers:
                 return self._answered(text)
             try:
+                self._leave_the_lost()
                 with self._inside():
                     self._to_pass, self._is_loose = self._passed_on(), False
                     if self._is_checked:
@@ -241,6 +245,14 @@ class ReplaceableGroup(ProcessGroup):
                 self._unconfirmed.clear()
                 self._has_met = False
                 return results
+
+    def _leave_the_lost(self) -> None:
+        """Leave for a meeting if a rank counts as lost, also one that still comes to each call.
+
+        No rank completes a call that this one has not begun, so all stay at most a call apart.
+        """
+        if any(self._run.lost_attempt(rank) >= attempt for rank, attempt in enumerate(self._attempts)):
+            raise PeerLostError
 
     def _passed_on(self) -> set[int]:
         """Return which mirrors go to the next host in the call in hand; the same ones on all ranks.
@@ -267,7 +279,7 @@ class ReplaceableGroup(ProcessGroup):
             assert self._ring is not None
             if borders := self._to_pass:
                 self._to_pass = set()
-                self._mirrors.put_packed(self._ring.pass_on(self._mirrors.packed(self._group, borders)))
+                self._mirrors.put_packed(self._ring.pass_on(self._mirrors.news(self._group, borders)))
             if self._is_loose:
                 self._is_loose = False
                 self._ring.meet()

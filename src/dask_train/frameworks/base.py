@@ -137,6 +137,14 @@ class Framework:
         """Return whether a lost training role is replaced in place, as with ``recovery="in_place"``."""
         return False
 
+    @property
+    def rows_are_known(self) -> bool:
+        """Return whether the training function itself tells which rows were trained on, as in its checkpoints.
+
+        Else only the agent of a lost role can: where its Dask worker is lost too, it is not replaced in place.
+        """
+        return True
+
     def stays_until_the_end(self, counts: Mapping[str, int]) -> bool:
         """Return whether role processes stay after their functions have returned, as others need their servers.
 

@@ -52,6 +52,11 @@ class LinearInPlace(FitFramework):
     def __init__(self) -> None:
         super().__init__(Linear(), in_place=True)
 
+    @property
+    def rows_are_known(self) -> bool:
+        """Return false: rows are counted once, before the first step, and a new worker does not count them again."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class LinearRole(LoopRole, Refusing):

@@ -84,7 +84,7 @@ def worker_lost(turn: StateUpdate, event: events.DaskWorkerLost) -> None:
         is_are = "is" if len(keys) == 1 else "are"
         # Its processes die with it. One that has not yet, as where a host is cut off, is in no group that forms anew.
         cause = f"{names} {is_are} lost: the Dask worker {event.address} left the cluster."
-        _lose(turn, keys, cause, in_place=True)
+        _lose(turn, keys, cause, in_place=not turn.plan.needs_agents)
 
 
 def agent_failed(turn: StateUpdate, event: events.AgentFailed) -> None:

@@ -80,7 +80,9 @@ def wait(turn: StateUpdate) -> None:
     places = [turn.roles[key].meets_at for key in keys]
     if not all(places):
         return
-    if {place.rpartition(":")[0] for place in places} != {turn.met_on}:
+    if not turn.on_one_host:
+        give_up(turn, "its workers are on several hosts")
+    elif {place.rpartition(":")[0] for place in places} != {turn.met_on}:
         give_up(turn, "there is room for more workers on other hosts only")
     else:
         _tell_first(turn)

@@ -60,6 +60,8 @@ class RunPlan:
         Whether the training roles wait for each other, so that the loss of one is an exception in the others.
     in_place
         Whether these can continue with a new one in place of a lost one.
+    needs_agents
+        Whether the agent of a lost one has to tell which rows it has read: not if its Dask worker is lost.
     recovery
         What becomes of a loss; None ends the run.
     placement_s, launch_s, rendezvous_s, progress_s, stop_s
@@ -73,6 +75,7 @@ class RunPlan:
     replaceable: frozenset[str] = frozenset()
     agree: bool = False
     in_place: bool = False
+    needs_agents: bool = False
     recovery: RecoveryPolicy | None = None
     placement_s: float = 60.0
     launch_s: float = 60.0

@@ -335,6 +335,7 @@ def plan_of(
         replaceable=frozenset(replaceable),
         agree=agree,
         in_place=agree and adapter.replaces_in_place,
+        needs_agents=not adapter.rows_are_known,
         recovery=policy,
         placement_s=deadlines.placement_s,
         launch_s=deadlines.launch_s,

@@ -156,6 +156,8 @@ def connected(
             if time.monotonic() > deadline:
                 raise _refusal(address, error) from error
             time.sleep(_RETRY_S)
+    # An attempt to connect is short where others may be lost meanwhile; a busy server may take longer to greet.
+    connection.settimeout(max(_RETRY_S, min(GREETING_S, deadline - time.monotonic())))
     try:
         return greeted(connection, credentials, listens=False)
     except (EOFError, OSError) as error:

@@ -32,11 +32,24 @@ def test_the_next_host_gets_the_states_of_all_ranks_of_a_host():
         mirrors.put(2, 4, b"of two")
         mirrors.put(3, 5, b"of three")
         copies.put(3, 4, b"not mirrored any more")
-        copies.put_packed(mirrors.packed([2, 3], {4, 5}))
+        copies.put_packed(mirrors.news([2, 3], {4, 5}))
         assert [[copies.read(rank, border) for border in (4, 5)] for rank in (2, 3)] == [
             [b"of two", None],
             [None, b"of three"],
         ]
+
+
+def test_what_the_next_host_has_is_not_passed_on_again():
+    with closing(SharedMemory(SharedMemory.create(), 0, 2)) as memory, closing(_alone()) as elsewhere:
+        mirrors, copies = Mirrors(memory), Mirrors(elsewhere)
+        mirrors.put(0, 4, b"x" * 1000)
+        mirrors.put(1, 4, b"of one")
+        copies.put_packed(mirrors.news([0, 1], {4}))
+        mirrors.put(1, 4, None)  # a rank that has changed what it had mirrored
+        news = mirrors.news([0, 1], {4})
+        copies.put_packed(news)
+        assert len(news) < 100
+        assert (copies.read(0, 4), copies.read(1, 4)) == (b"x" * 1000, None)
 
 
 def _alone():

@@ -25,8 +25,11 @@ STEPS = 4
 LAYOUTS = {"two by two": [0, 0, 1, 1], "one each": [0, 1], "one and two": [0, 1, 1], "three": [0, 1, 2]}
 
 
-def train(course, rank, dies, steps=STEPS):
-    """Make calls of all kinds in each step; ``dies(step, point)`` tells when the rank is lost."""
+def train(course, rank, dies, steps=STEPS, *, refuses=False):
+    """Make calls of all kinds in each step; ``dies(step, point)`` tells when the rank is lost.
+
+    One that ``refuses`` takes back what it has mirrored, as where it has changed since.
+    """
     with closing(joined(course, rank)) as group:
         size = group.size
         channel, flags = group.channel([(5,), ()], "f8"), group.channel([(2,)], "f8")
@@ -65,6 +68,8 @@ def train(course, rank, dies, steps=STEPS):
             look("summed")
             state["weights"], state["step"] = state["weights"] + total / one, state["step"] + 1
             look("border")
+            if refuses:
+                group.mirror(state["step"], None)
             at_border()
         look("end")
         group.confirm()
@@ -72,7 +77,7 @@ def train(course, rank, dies, steps=STEPS):
         return state["weights"].tolist(), state["own"], state["step"]
 
 
-def run(in_threads, hosts, *losses, in_meetings=()):
+def run(in_threads, hosts, *losses, in_meetings=(), refuses=()):
     """What ranks come to of which these are lost, as (rank, step, point); and who was replaced how often."""
     layout = LAYOUTS[hosts] if isinstance(hosts, str) else hosts
     size = 3 if callable(layout) else len(layout)
@@ -85,7 +90,7 @@ def run(in_threads, hosts, *losses, in_meetings=()):
             left.remove((rank, step, point))
             return True
 
-        return train(course, rank, dies)
+        return train(course, rank, dies, refuses=rank in refuses)
 
     found = lived(in_threads, course, life)
     assert not left + course.lost_in_meetings, "all were lost that should be"
@@ -112,6 +117,16 @@ def test_a_lost_rank_changes_nothing(in_threads, undisturbed, hosts, rank, point
     found, attempts = run(in_threads, hosts, (rank, step, point))
     assert found == undisturbed[hosts]
     assert attempts == [int(each == rank) for each in range(len(LAYOUTS[hosts]))]
+
+
+@pytest.mark.parametrize(("hosts", "rank"), [("one each", 0), ("one each", 1), ("two by two", 1), ("three", 2)])
+def test_one_rank_alone_may_take_back_what_it_has_mirrored(in_threads, undisturbed, hosts, rank):
+    found, attempts = run(in_threads, hosts, refuses=[rank])
+    assert (found, sum(attempts)) == (undisturbed[hosts], 0)
+    other = (rank + 1) % len(LAYOUTS[hosts])
+    assert run(in_threads, hosts, (other, 2, "sum"), refuses=[rank])[0] == undisturbed[hosts]
+    with pytest.raises(RestartError):
+        run(in_threads, hosts, (rank, 2, "gather"), refuses=[rank])
 
 
 @pytest.mark.parametrize("rank", range(4))

@@ -535,3 +535,11 @@ def test_who_asks_for_a_restart_says_why(a_run):
     run.happens(events.RestartNeeded, "worker/2", why="there is no mirror")
     assert run.state.losses == ("worker 2 could not continue in place: there is no mirror.",)
     assert run.happens(events.RestartNeeded, "worker/1", why="there is no mirror") == [], "they are being killed"
+
+
+@pytest.mark.parametrize("needs_agents", [False, True])
+def test_a_lost_dask_worker_is_no_loss_in_place_where_its_agent_had_to_tell_of_rows(a_run, needs_agents):
+    run = a_run(**IN_PLACE, needs_agents=needs_agents).running()
+    meets_on(run, "a", "a", "a")
+    commands = run.happens(events.DaskWorkerLost, address="c")
+    assert any(command.startswith("KillRole") for command in commands) is needs_agents

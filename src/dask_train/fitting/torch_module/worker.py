@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from dask_train.collectives import ProcessGroup
+from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
 from dask_train.fitting.torch_module.checkpoints import check_same, schedule_notice
@@ -60,6 +61,8 @@ def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | 
     with ExitStack() as stack:
         group = stack.enter_context(process_group(task, session))
         if task.num_shares:
+            if isinstance(group, ReplaceableGroup) and group.received is not None:
+                group.stay_on_one_host("virtual_workers= is for workers of one host")
             stack.enter_context(computing_alike(group))
         if task.in_process is not None:
             stack.enter_context(left_as_after_a_run(task.in_process.model))

@@ -7,8 +7,10 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Protocol
 
 from dask_train.collectives import ProcessGroup
+from dask_train.collectives.formation import Formation
 from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.collectives.ring import Ring
+from dask_train.errors import DaskTrainError
 from dask_train.role.session import Session
 from dask_train.transport.connections import Credentials
 
@@ -24,6 +26,16 @@ class GroupTask(Protocol):
         """Return what roles of this run on other hosts have to have."""
 
 
+def _formed(session: Session) -> Formation:
+    """Return the ranks as they have met; a later attempt that can't meet them lets all start again."""
+    try:
+        return session._meeting.form()
+    except (DaskTrainError, ValueError, OSError) as error:
+        if not session.attempt:
+            raise
+        session._meeting.start_all_again(f"worker {session.rank}, which takes a lost one's place, can't meet: {error}")
+
+
 @contextmanager
 def process_group(task: GroupTask, session: Session) -> Iterator[ProcessGroup]:
     """Connect the workers of a run, met through the session; the first one of each host with those of others.
@@ -33,7 +45,7 @@ def process_group(task: GroupTask, session: Session) -> Iterator[ProcessGroup]:
     with ExitStack() as stack:
         group: ProcessGroup
         if session.meeting is None:
-            formation = session._meeting.form()
+            formation = _formed(session)
             group = stack.enter_context(
                 closing(ReplaceableGroup(session._meeting, formation, task.collective_timeout_s))
             )

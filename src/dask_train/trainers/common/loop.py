@@ -193,7 +193,8 @@ class TrainingLoop(SyncedLoop):
         super()._take_place(received)
 
     def _wants_other_size(self) -> bool:
-        if self._agreement.replaceable is None or self.position.epoch >= self._task.epochs:
+        replaceable = self._agreement.replaceable
+        if replaceable is None or replaceable.num_hosts > 1 or self.position.epoch >= self._task.epochs:
             return False
         return self._session._link.wanted_size not in (0, self._agreement.size)
 

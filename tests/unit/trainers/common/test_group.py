@@ -125,3 +125,21 @@ def test_the_group_of_workers_that_meet_by_themselves_replaces_lost_ones(session
         assert it._link.spent._groups == [group]
     with pytest.raises(OSError, match="Bad file descriptor"):
         formation.memory.read(0, 1)
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_who_takes_a_lost_ones_place_and_can_not_meet_lets_all_start_again(session, attempt):
+    def form() -> Formation:
+        raise LaunchError("The others did not come.")
+
+    def start_all_again(why: str) -> None:
+        raise RuntimeError(why)
+
+    it = session(1, ["a:1", "a:2"])
+    it.meeting, it.attempt = None, attempt
+    it._meeting = SimpleNamespace(form=form, start_all_again=start_all_again)
+    text = (
+        "worker 1, which takes a lost one's place, can't meet: The others did not come" if attempt else "did not come"
+    )
+    with pytest.raises(RuntimeError if attempt else LaunchError, match=text), process_group(TASK, it):
+        pytest.fail("there is no group")
