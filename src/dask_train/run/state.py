@@ -201,7 +201,7 @@ class RunState:
     met
         Whether the training roles have met, and wait for each other from then on, as where the plan says so.
     on_one_host, met_on
-        Whether they have met on one host, and on which.
+        Whether they have met on one host, and on which; of several, the first one by its name.
     resize
         The number of workers that was asked for last while the run trains; None if none was.
     progressed

@@ -1,6 +1,6 @@
 """Lines between a worker and a parameter server: short messages, and arrays that go with them.
 
-What a line goes over is in ``memory_lines`` (a host's own memory) and ``network_lines``.
+What a line goes over, a host's own memory or a network, is in ``dialling``.
 """
 
 from __future__ import annotations
