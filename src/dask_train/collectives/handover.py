@@ -32,6 +32,8 @@ class Position(NamedTuple):
         As of :class:`~dask_train.collectives.calls.Calls`.
     is_checked
         Whether calls are compared before they are made.
+    num_mirrored
+        Ranks that have a mirror at the border, which others have joined there; too many in one that has come since.
     """
 
     is_new: bool
@@ -40,16 +42,17 @@ class Position(NamedTuple):
     number: int
     is_whole: bool
     is_checked: bool
+    num_mirrored: int
 
     @classmethod
     def of(cls, row: np.ndarray) -> Position:
         """Return what :attr:`row` was made of."""
-        is_new, border, completed, number, is_whole, is_checked = row.tolist()
-        return cls(bool(is_new), border, completed, number, bool(is_whole), bool(is_checked))
+        is_new, border, completed, number, is_whole, is_checked, num_mirrored = row.tolist()
+        return cls(bool(is_new), border, completed, number, bool(is_whole), bool(is_checked), num_mirrored)
 
     @property
     def row(self) -> np.ndarray:
-        """The numbers, int64 ``(1, 6)``."""
+        """The numbers, int64 ``(1, 7)``."""
         return np.array([self], np.int64)
 
 
@@ -65,6 +68,8 @@ class Handover:
     ----------
     border, completed
         Of the ranks that are ahead.
+    num_mirrored
+        Ranks whose mirror there has to be: those that join have none before their first step.
     is_needed
         Whether any rank needs anything.
     is_checked
@@ -81,6 +86,7 @@ class Handover:
         self.completed = max((positions[rank].completed for rank in have), default=0)
         self._ahead = [rank for rank in have if positions[rank].completed == self.completed]
         self.border = positions[self._ahead[0]].border if have else NO_BORDER
+        self.num_mirrored = min((positions[rank].num_mirrored for rank in self._ahead), default=0)
         self.is_needed = bool(self._lack) or len(self._ahead) < len(have)
         self.is_checked = self.is_needed or any(at.is_checked for at in positions)
         self.shared: Any = None

@@ -383,7 +383,8 @@ class ReplaceableGroup(ProcessGroup):
         """Return what ranks continue with; all call it."""
         border = NO_BORDER if self._border is None else self._border
         calls = self._calls
-        mine = Position(not self._has_begun, border, calls.completed, calls.number, calls.is_whole, self._is_checked)
+        at = (border, calls.completed, calls.number, calls.is_whole)
+        mine = Position(not self._has_begun, *at, self._is_checked, self._num_mirrored)
         handover = Handover([Position.of(row) for row in self._gathered("at", mine.row)])
         if self._has_begun and handover.border == NO_BORDER:
             self._run.start_all_again("a worker was lost before the first step")
@@ -394,7 +395,7 @@ class ReplaceableGroup(ProcessGroup):
             mirrors = [Mirrors(memory) for memory in (self._memory, *reversed(self._left))]
             has = handover.found_in(mirrors)
             everyones = self._gathered("mirrors", np.array([[rank in has for rank in range(self.size)]], np.int64))
-            needed = range(min(self.size, self._num_mirrored)) if self._has_begun else ()
+            needed = range(min(self.size, handover.num_mirrored)) if self._has_begun else ()
             mine_given = handover.given(self.rank, has, np.array(everyones), needed, self._give, calls)
         except NoSuccessorError as error:
             self._run.start_all_again(str(error))
