@@ -19,7 +19,7 @@ class NoSuccessorError(Exception):
     """A lost rank can't be replaced in place: all have to start again."""
 
 
-class Position(NamedTuple):
+class CallPosition(NamedTuple):
     """How far a rank is.
 
     Attributes
@@ -45,7 +45,7 @@ class Position(NamedTuple):
     num_mirrored: int
 
     @classmethod
-    def of(cls, row: np.ndarray) -> Position:
+    def of(cls, row: np.ndarray) -> CallPosition:
         """Return what :attr:`row` was made of."""
         is_new, border, completed, number, is_whole, is_checked, num_mirrored = row.tolist()
         return cls(bool(is_new), border, completed, number, bool(is_whole), bool(is_checked), num_mirrored)
@@ -79,7 +79,7 @@ class Handover:
         :meth:`take` was called.
     """
 
-    def __init__(self, positions: Sequence[Position]) -> None:
+    def __init__(self, positions: Sequence[CallPosition]) -> None:
         have = [rank for rank, at in enumerate(positions) if not at.is_new]
         self._positions, self._have = positions, have
         self._lack = [rank for rank in range(len(positions)) if rank not in have] if have else []

@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_train.collectives.calls import Calls
 from dask_train.collectives.formation import Formation, ReplacingRun, State
-from dask_train.collectives.handover import NO_BORDER, Handover, NoSuccessorError, Position
+from dask_train.collectives.handover import NO_BORDER, CallPosition, Handover, NoSuccessorError
 from dask_train.collectives.lost import PeerLostError
 from dask_train.collectives.mirror import Mirrors
 from dask_train.collectives.process_group import InterHostSum, ProcessGroup
@@ -384,8 +384,8 @@ class ReplaceableGroup(ProcessGroup):
         border = NO_BORDER if self._border is None else self._border
         calls = self._calls
         at = (border, calls.completed, calls.number, calls.is_whole)
-        mine = Position(not self._has_begun, *at, self._is_checked, self._num_mirrored)
-        handover = Handover([Position.of(row) for row in self._gathered("at", mine.row)])
+        mine = CallPosition(not self._has_begun, *at, self._is_checked, self._num_mirrored)
+        handover = Handover([CallPosition.of(row) for row in self._gathered("at", mine.row)])
         if self._has_begun and handover.border == NO_BORDER:
             self._run.start_all_again("a worker was lost before the first step")
         if not handover.is_needed:
