@@ -35,6 +35,7 @@ from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
 from dask_train.keras_models.serialization import model_to_parts
 from dask_train.training.launch import launch
+from dask_train.training.settings import RunInputs, RunSettings
 
 WIDTHS = (784, 1024, 1024, 896, 64)  # 2.83 million weights and biases
 STEPS, WARM_STEPS = 100, 10
@@ -57,7 +58,7 @@ def our_steps(session: Any, *, sent: FitTask, steps: int, far: bool) -> float:
     from dask_train.role.time_spent import TimeSpent
 
     model = parts_to_model(sent.header, sent.arrays)
-    build(model, sent.layout, ())
+    build(model, sent.columns)
     host = "another" if far else session.host
     servers = Servers(
         model, session.peers["ps"], host, sent.credentials(session), sent.collective_timeout_s, TimeSpent()
@@ -118,7 +119,8 @@ def measured(client: Client, num_workers: int, steps: int, way: str) -> float:
         sent = task()
         functions = {"ps": FitRole(sent), "worker": partial(our_steps, sent=sent, steps=steps, far=way != "memory")}
         keras_framework = KerasFramework("tensorflow", find_framework("tensorflow"))
-        result = launch(functions, roles=roles, framework=keras_framework, client=client, name="ours")
+        run = RunSettings(client=client, gpus=None, name="ours", progress=False)
+        result = launch(functions, roles, RunInputs(), run, framework=keras_framework)
     return max(result.results["worker"])
 
 

@@ -63,6 +63,15 @@ def test_retired_words_are_no_names() -> None:
     assert used == []
 
 
+def test_a_class_name_stands_in_one_file() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, set()).add(str(path.relative_to(SOURCE)))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -52,7 +52,7 @@ class CallPosition(NamedTuple):
 
     @property
     def row(self) -> np.ndarray:
-        """The numbers, int64 ``(1, 7)``."""
+        """Return the numbers, int64 ``(1, 7)``, as ranks gather them."""
         return np.array([self], np.int64)
 
 
@@ -123,7 +123,7 @@ class Handover:
     def given(
         self,
         rank: int,
-        found: dict[int, bytes],
+        mirrors: dict[int, bytes],
         who_has: np.ndarray,
         needed: Collection[int],
         give: Callable[[], Any],
@@ -133,14 +133,16 @@ class Handover:
 
         Parameters
         ----------
-        rank, found
-            Which, and what :meth:`found_in` has returned there.
+        rank
+            Number of the rank that gives.
+        mirrors
+            Mirrors of newcomers that this rank has, as :meth:`found_in` returns them.
         who_has
-            ``(ranks, ranks)``: by rank, whose mirror it has found.
+            ``(ranks, ranks)``, int: row ``i`` tells with 1 whose mirrors rank ``i`` has.
         needed
-            Whose mirror there has to be.
+            Ranks whose mirror there has to be.
         give, calls
-            Of that rank.
+            Function that returns what all ranks have, and calls of this rank.
 
         Raises
         ------
@@ -157,7 +159,7 @@ class Handover:
             if not len(holders) and lost in needed:
                 raise NoSuccessorError(f"what was worker {lost}'s own is not in its mirror")
             if len(holders) and holders[0] == rank:
-                parts.append(pickle.dumps((lost, found[lost]), protocol=5))
+                parts.append(pickle.dumps((lost, mirrors[lost]), protocol=5))
         return b"".join(parts)
 
     def take(self, everyones: bytes) -> None:

@@ -51,7 +51,7 @@ class RunContext:
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether the run ends as the scheduler does not answer; then no more answers of it are waited for."""
+        """Return whether the run ends because the scheduler does not answer, which is then asked nothing more."""
         return isinstance(self.history.driver_error, RoleLostError)
 
     async def until(self, met: Callable[[], bool], deadline: float | None = None) -> bool:

@@ -139,9 +139,9 @@ class Framework:
 
     @property
     def rows_are_known(self) -> bool:
-        """Return whether the training function itself tells which rows were trained on, as in its checkpoints.
+        """Return whether the training function itself tells which rows were trained on, as its checkpoints do.
 
-        Else only the agent of a lost role can: where its Dask worker is lost too, it is not replaced in place.
+        Else only the agent of a lost role knows. Where its Dask worker is lost, too, the role is not replaced in place.
         """
         return True
 

@@ -391,7 +391,7 @@ class Mapped(Files):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartRole(Message):
+class BeginRole(Message):
     """The identity of the process, its task and its settings; framework and function are pickled.
 
     Where it ``needs_device``, it was given one, and must not compute on CPUs. Large results go into the ``letterbox``.
@@ -411,7 +411,7 @@ class StartRole(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnterFunction(Message):
+class CallFunction(Message):
     """Addresses of the peers, the role's own data, and timeouts of the rendezvous and of waits for more data."""
 
     peers: Mapping[str, Sequence[str]]

@@ -19,7 +19,7 @@ from dask_train.data.letterbox import LetterboxPlace, leave
 from dask_train.data.parcel import LARGE_BYTES
 from dask_train.errors import LaunchError, StalledError
 from dask_train.frameworks.base import Framework
-from dask_train.process.messages import Ended, EnterFunction, Failed, Message, Ready, Started, StartRole
+from dask_train.process.messages import BeginRole, CallFunction, Ended, Failed, Message, Ready, Started
 from dask_train.role.equipment import Equipment
 from dask_train.role.link import SocketLink
 from dask_train.role.meeting import Meeting
@@ -41,7 +41,7 @@ def run_role(end: int, account: int) -> None:
     """Serve as one role over the socket ``end``, its batches noted in ``account``, and leave; never returns."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     link = SocketLink(socket.socket(fileno=end))
-    start = link.expect(StartRole)
+    start = link.expect(BeginRole)
     batches = Account(account)
     checkpoints: CheckpointFolder | None = None
     framework = Framework()
@@ -54,7 +54,7 @@ def run_role(end: int, account: int) -> None:
         function = pickle.loads(start.function.pickle, buffers=start.function.mapped())  # noqa: S301
         checkpoints = _checkpoints(start)
         link.tell(Ready(peer=framework.prepare(me), pid=os.getpid()))
-        enter = link.expect(EnterFunction)
+        enter = link.expect(CallFunction)
         link.wait_at_most(enter.data_timeout_s)
         data = None if enter.data is None else (enter.data.table, link.mapped(enter.data))
         peers = AddressBook({role: list(addresses) for role, addresses in enter.peers.items()})
@@ -100,7 +100,7 @@ def run_role(end: int, account: int) -> None:
     _leave(status)
 
 
-def _checkpoints(start: StartRole) -> CheckpointFolder | None:
+def _checkpoints(start: BeginRole) -> CheckpointFolder | None:
     """Return where the run keeps them; a role that keeps them checks at once that it can."""
     if start.checkpoint is None:
         return None

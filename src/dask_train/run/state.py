@@ -61,7 +61,8 @@ class RunPlan:
     in_place
         Whether these can continue with a new one in place of a lost one.
     needs_agents
-        Whether the agent of a lost one has to tell which rows it has read: not if its Dask worker is lost.
+        Whether only the agent of a lost one knows which rows it has read. If its Dask worker is lost, too, it is not
+        replaced in place then.
     recovery
         What becomes of a loss; None ends the run.
     placement_s, launch_s, rendezvous_s, progress_s, stop_s

@@ -1,6 +1,6 @@
 """Where a search is done: a cluster with the data in shared memory, and the processes that train trials.
 
-By a checksum of the rows a search that resumes knows whether they are those of then.
+A checksum of the rows tells whether a search resumes with the same data.
 """
 
 from __future__ import annotations

@@ -25,13 +25,14 @@ from dask_train.process.devices import DeviceUse
 from dask_train.process.messages import (
     Accounted,
     Answer,
+    BeginRole,
+    CallFunction,
     DataFailed,
     DataProgressed,
     DataSetFound,
     DataSetPlaces,
     Diagnose,
     Ended,
-    EnterFunction,
     Exited,
     Failed,
     Go,
@@ -49,7 +50,6 @@ from dask_train.process.messages import (
     RoleProcess,
     RowsWanted,
     StartProcess,
-    StartRole,
     Stop,
     StreamLeft,
     Value,
@@ -229,7 +229,7 @@ class Agent:
             return  # it was killed before there was a process
         host = "127.0.0.1" if self.worker.address.startswith("inproc://") else self.worker.ip
         child.tell(
-            StartRole(
+            BeginRole(
                 me=RoleInfo(
                     role=child.role,
                     rank=child.rank,
@@ -272,7 +272,7 @@ class Agent:
         data = self._data.mapped(0, child.role, child.rank)
         data_timeout_s = self.brief.data_timeout_s
         child.tell(
-            EnterFunction(peers=command.peers, timeout_s=command.timeout_s, data_timeout_s=data_timeout_s, data=data)
+            CallFunction(peers=command.peers, timeout_s=command.timeout_s, data_timeout_s=data_timeout_s, data=data)
         )
 
     def _diagnose(self, child: RoleChild, _: Diagnose) -> None:

@@ -122,3 +122,24 @@ def lived(in_threads, course, life):
                 raise
 
     return in_threads(*(lambda rank=rank: lives(rank) for rank in range(course.most)))
+
+
+def lived_with_losses(in_threads, course, losses, life):
+    """What ranks come to of which these are lost, as (rank, step, point); and who was replaced how often.
+
+    ``life(rank, dies)`` is a rank's; ``dies(step, point)`` tells it when it is lost.
+    """
+    left = list(losses)
+
+    def one_life(rank):
+        def dies(step, point):
+            if (rank, step, point) not in left:
+                return False
+            left.remove((rank, step, point))
+            return True
+
+        return life(rank, dies)
+
+    results = lived(in_threads, course, one_life)
+    assert not left + course.lost_in_meetings, "all were lost that should be"
+    return results, course.attempts

@@ -13,7 +13,7 @@ _found = importlib.util.spec_from_file_location("losing_ranks", Path(__file__).w
 _module = importlib.util.module_from_spec(_found)
 _found.loader.exec_module(_module)
 Course, Lost, RestartError = _module.Course, _module.Lost, _module.RestartError
-joined, lived = _module.joined, _module.lived
+joined, lived, lived_with_losses = _module.joined, _module.lived, _module.lived_with_losses
 
 SIZE, STEPS = 3, 6
 
@@ -57,20 +57,8 @@ def train(course, rank, dies, steps=STEPS):
 
 def run(in_threads, *losses, in_meetings=()):
     """What ranks come to of which these are lost, as (rank, step, point); and who was replaced how often."""
-    course, left = Course(SIZE, lost_in_meetings=in_meetings), list(losses)
-
-    def life(rank):
-        def dies(step, point):
-            if (rank, step, point) not in left:
-                return False
-            left.remove((rank, step, point))
-            return True
-
-        return train(course, rank, dies)
-
-    found = lived(in_threads, course, life)
-    assert not left + course.lost_in_meetings, "all were lost that should be"
-    return found, course.attempts
+    course = Course(SIZE, lost_in_meetings=in_meetings)
+    return lived_with_losses(in_threads, course, losses, lambda rank, dies: train(course, rank, dies))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ _found = importlib.util.spec_from_file_location("losing_ranks", Path(__file__).w
 _module = importlib.util.module_from_spec(_found)
 _found.loader.exec_module(_module)
 Course, Lost, RestartError = _module.Course, _module.Lost, _module.RestartError
-joined, lived = _module.joined, _module.lived
+joined, lived, lived_with_losses = _module.joined, _module.lived, _module.lived_with_losses
 
 STEPS = 4
 LAYOUTS = {"two by two": [0, 0, 1, 1], "one each": [0, 1], "one and two": [0, 1, 1], "three": [0, 1, 2]}
@@ -81,20 +81,12 @@ def run(in_threads, hosts, *losses, in_meetings=(), refuses=()):
     """What ranks come to of which these are lost, as (rank, step, point); and who was replaced how often."""
     layout = LAYOUTS[hosts] if isinstance(hosts, str) else hosts
     size = 3 if callable(layout) else len(layout)
-    course, left = Course(size, lost_in_meetings=in_meetings, hosts=layout), list(losses)
+    course = Course(size, lost_in_meetings=in_meetings, hosts=layout)
 
-    def life(rank):
-        def dies(step, point):
-            if (rank, step, point) not in left:
-                return False
-            left.remove((rank, step, point))
-            return True
-
+    def life(rank, dies):
         return train(course, rank, dies, refuses=rank in refuses)
 
-    found = lived(in_threads, course, life)
-    assert not left + course.lost_in_meetings, "all were lost that should be"
-    return found, course.attempts
+    return lived_with_losses(in_threads, course, losses, life)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from dask_train.driver.agent_messages import HANDLERS
 from dask_train.process import messages
 from dask_train.process.messages import (
     Answer,
-    EnterFunction,
+    CallFunction,
     GroupComputed,
     Mapped,
     Message,
@@ -40,7 +40,7 @@ FIELDS: dict[str, Any] = {
 }
 BY_TYPE: dict[str, Any] = {"str": "text", "int": 7, "float": 0.5, "bool": True, "bytes": b"\0\xff"}
 # Between an agent and its role processes alone.
-LOCAL = {messages.StartRole, messages.EnterFunction, messages.Answer, messages.RowsWanted}
+LOCAL = {messages.BeginRole, messages.CallFunction, messages.Answer, messages.RowsWanted}
 ROOTS = {messages.Question}
 # What the three parties take without a table: of no role, or before there is a process.
 BESIDE = {
@@ -81,7 +81,7 @@ def test_messages_are_values():
             object.__new__(kind).anything = 1
 
 
-@pytest.mark.parametrize("kind", [EnterFunction, Answer])
+@pytest.mark.parametrize("kind", [CallFunction, Answer])
 def test_descriptors_get_the_numbers_of_the_other_side(kind):
     data = Mapped(table=None, held=None, descriptors=[5, 6])
     message = made(kind)

@@ -14,7 +14,7 @@ import pytest
 
 from dask_train.process.messages import (
     Answer,
-    EnterFunction,
+    CallFunction,
     Mapped,
     Message,
 )
@@ -74,7 +74,7 @@ def test_a_letter_may_have_more_descriptors_than_a_message(no_leaks):
         pipes = [os.pipe() for _ in range(3)]
         told = [pipes[number % 3][number % 2] for number in range(2 * MAX_DESCRIPTORS + 1)]
         inodes = [os.fstat(each).st_ino for each in told]
-        child.tell(EnterFunction(peers={}, timeout_s=1.0, data_timeout_s=2.0, data=data(told)))
+        child.tell(CallFunction(peers={}, timeout_s=1.0, data_timeout_s=2.0, data=data(told)))
         child.tell(Answer(question=7, data=data(told[:2])))
         for descriptor in sum(pipes, ()):
             os.close(descriptor)  # the letters have their own

@@ -22,10 +22,11 @@ from dask_train.data.stream import Stream
 from dask_train.errors import ClosedError, DataError, StalledError
 from dask_train.process.messages import (
     Answer,
+    BeginRole,
+    CallFunction,
     CannotGoOn,
     DataSetWanted,
     Ended,
-    EnterFunction,
     GroupWanted,
     Mapped,
     Meets,
@@ -39,7 +40,6 @@ from dask_train.process.messages import (
     Resize,
     RowsWanted,
     Started,
-    StartRole,
     Stop,
     StreamLeft,
     Value,
@@ -136,12 +136,12 @@ def letters(pool, table_of) -> Iterator[Callable[..., Mapped]]:
         os.close(descriptor)
 
 
-def begin(attempt: int = 0) -> StartRole:
-    return StartRole(me=None, attempt=attempt, framework=b"", function=Parcel(pickle=b""), checkpoint=None, scratch="")
+def begin(attempt: int = 0) -> BeginRole:
+    return BeginRole(me=None, attempt=attempt, framework=b"", function=Parcel(pickle=b""), checkpoint=None, scratch="")
 
 
-def enter(data: Mapped | None) -> EnterFunction:
-    return EnterFunction(peers={}, timeout_s=1.0, data_timeout_s=1.0, data=data)
+def enter(data: Mapped | None) -> CallFunction:
+    return CallFunction(peers={}, timeout_s=1.0, data_timeout_s=1.0, data=data)
 
 
 def values(rows: Any, num_rows: int = 3) -> list[int]:
@@ -309,9 +309,9 @@ def test_answers_come_in_turn(ends):
     link, agent = ends
     agent.say(begin(attempt=1))
     agent.say(enter(None))
-    assert link.expect(StartRole).attempt == 1
-    with pytest.raises(AssertionError, match="EnterFunction"):
-        link.expect(StartRole)
+    assert link.expect(BeginRole).attempt == 1
+    with pytest.raises(AssertionError, match="CallFunction"):
+        link.expect(BeginRole)
 
 
 def test_a_published_data_set_is_mapped(ends, letters, in_background):
@@ -377,8 +377,8 @@ def test_data_come_with_their_own_descriptors(ends, letters):
         agent.say(enter(letters(number, number, number)))
         agent.say(begin())
     for number in (1, 2):
-        assert values(link.mapped(link.expect(EnterFunction).data)) == [number] * 3
-        link.expect(StartRole)
+        assert values(link.mapped(link.expect(CallFunction).data)) == [number] * 3
+        link.expect(BeginRole)
 
 
 def test_more_descriptors_than_a_message_may_have(ends):
@@ -388,7 +388,7 @@ def test_more_descriptors_than_a_message_may_have(ends):
     for descriptors in (sent, sent[:3]):
         agent.say(enter(Mapped(table=None, held=None, descriptors=descriptors)))
     for count in (len(sent), 3):
-        came = link.expect(EnterFunction).data.descriptors
+        came = link.expect(CallFunction).data.descriptors
         assert [os.fstat(each).st_ino for each in came] == [os.fstat(each).st_ino for each in sent[:count]]
         for descriptor in came:
             os.close(descriptor)
@@ -400,7 +400,7 @@ def test_descriptors_are_closed_where_they_can_not_be_mapped(ends, letters):
     link, agent = ends
     ends_of_pipe = os.pipe()
     agent.say(enter(replace(letters(1, 2, 3), descriptors=[ends_of_pipe[0]])))
-    data = link.expect(EnterFunction).data
+    data = link.expect(CallFunction).data
     with pytest.raises(OSError, match="can't be mapped"):
         link.mapped(data)
     with pytest.raises(OSError, match="Bad file descriptor"):
