@@ -14,7 +14,6 @@ from dask_train.data.columns import Column
 from dask_train.data.decoding import Decoding
 from dask_train.data.order import Shares
 from dask_train.data.rows import Rows
-from dask_train.data.sparse_rows import gathered
 from dask_train.data.streamed import StreamedRows
 
 # Batches are gathered and handed over in bundles: NumPy's calls and a thread's waits for the interpreter's lock cost
@@ -176,7 +175,8 @@ class Reader:
 
 def _as_in_batch(column: Column, fetched: np.ndarray) -> np.ndarray:
     """Return rows that were fetched as batches have them, before they are decoded."""
-    if not column.is_sparse:
+    if column.layout is None:
         return fetched
-    dense: np.ndarray = gathered(fetched, column.dtype, column.row_shape).toarray()
+    rows = column.layout.gathered(fetched, column.dtype, column.row_shape)
+    dense: np.ndarray = rows.toarray() if column.is_sparse else rows
     return dense

@@ -43,9 +43,9 @@ def set_read_only(rows: Any) -> None:
         array.flags.writeable = False
 
 
-def packed(matrix: Any) -> np.ndarray:
+def packed(rows: Any) -> np.ndarray:
     """Return the image of a sparse matrix, ``(size,)`` uint8; entries keep their order in a row."""
-    csr = matrix.tocsr()
+    csr = rows.tocsr()
     starts, num_entries = csr.indptr[:-1].astype(np.int64), int(csr.indptr[-1])
     number_dtype = _number_dtype(csr.shape[1])
     heads_end = HEAD_BYTES * len(starts)
@@ -156,17 +156,11 @@ def _number_dtype(num_columns: int) -> np.dtype[Any]:
 class SparseLayout:
     """Sparse rows; see :class:`~dask_train.data.layout.Layout`."""
 
+    packed, unpacked, gathered = staticmethod(packed), staticmethod(unpacked), staticmethod(gathered)
+
     def head_shape(self, _: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of a head."""
         return (HEAD_BYTES // 8,)
-
-    def packed(self, rows: Any) -> np.ndarray:
-        """Do as :func:`packed`."""
-        return packed(rows)
-
-    def unpacked(self, memory: np.ndarray, numbers: np.ndarray, dtype: str, row_shape: tuple[int, ...]) -> Any:
-        """Do as :func:`unpacked`."""
-        return unpacked(memory, numbers, dtype, row_shape)
 
     def write(
         self, out: np.ndarray, memory: np.ndarray, numbers: np.ndarray, dtype: str, row_shape: tuple[int, ...]
@@ -177,10 +171,6 @@ class SparseLayout:
             if out.dtype == object
             else unpacked(memory, numbers, dtype, row_shape).toarray()
         )
-
-    def gathered(self, rows: np.ndarray, dtype: str, row_shape: tuple[int, ...]) -> Any:
-        """Do as :func:`gathered`."""
-        return gathered(rows, dtype, row_shape)
 
 
 SPARSE_LAYOUT = SparseLayout()
