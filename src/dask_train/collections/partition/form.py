@@ -64,16 +64,17 @@ def _picked_form(what: str, data: Any, picks: Picks) -> PartitionForm:
     if is_frame(data):
         return _form(None, False, [data], picks)
     if not isinstance(data, Mapping):
+        names = [pick for pick in picks["arrays"] if pick is not None]
         raise ValueError(
-            f"{', '.join(repr(pick) for pick in picks['arrays'] if pick is not None)} name columns, and {what} is a "
-            f"{type(data).__name__}, which has none. Leave them out, or pass a frame."
+            f"{str(names)[1:-1]} name columns, and {what} is a {type(data).__name__}, which has none. Leave them out, or "
+            "pass a frame."
         )
     values = []
     for names, _ in resolved(what, list(data), picks["arrays"]):
         if len(names) > 1:
             raise ValueError(
-                f"features of {what} are {names}, and one entry of a dict makes the features. Name one; or leave out "
-                "features and label, so that batches are dicts; or stack the arrays, with numpy.stack(arrays, axis=1)."
+                f"features of {what} are {names}, and one entry of a dict makes the features. Name one; or stack the "
+                "arrays, with numpy.stack(arrays, axis=1); or leave out features and label: batches are dicts then."
             )
         values.append(data[names[0]])
     return _form(None, picks["is_tuple"], values)
@@ -151,6 +152,6 @@ def _check_some(what: str, data: Any) -> None:
 
 def _unknown(what: str, name: Any, known: Sequence[Any]) -> str:
     near = get_close_matches(str(name), list(map(str, known)))
-    hint = f"The nearest: {', '.join(map(repr, near))}. " if near else ""
+    hint = f"The nearest: {str(near)[1:-1]}. " if near else ""
     more = f" and {len(known) - 20} more" if len(known) > 20 else ""
-    return f"{what} has no column {name!r}. {hint}It has {', '.join(map(repr, known[:20]))}{more}."
+    return f"{what} has no column {name!r}. {hint}It has {str(list(known[:20]))[1:-1]}{more}."

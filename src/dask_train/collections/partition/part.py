@@ -30,7 +30,7 @@ def part(finish: Callable[[list[Any]], Any] | None, plan: Mapping[str, Any], num
     if len(set(counts)) > 1:
         raise ValueError(
             f"The arrays of {where} have {', '.join(map(str, counts))} rows; they have to be the same. Cut them alike, "
-            "such as both from one frame after it was filtered."
+            "from one frame after it was filtered."
         )
     return finish(arrays)
 
@@ -40,6 +40,5 @@ def check_same_index(where: str, values: Sequence[Any]) -> None:
         if not value.index.equals(values[0].index):
             raise ValueError(
                 f"Frames 0 and {number} of {where} have {len(values[0])} and {len(value)} rows with different indexes, "
-                "so their rows don't belong together. Filter or sort the one frame first, then cut X and y from it; or "
-                "pass it with features= and label=."
+                "so their rows don't belong together. Cut X and y from one frame after it was filtered or sorted."
             )

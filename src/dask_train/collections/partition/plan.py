@@ -99,7 +99,7 @@ def opened(where: str, plan: Mapping[str, Any], form: PartitionForm) -> list[Any
 
 def _put(names: Sequence[str] | None, is_tuple: bool, count: int) -> str:
     if names is not None:
-        return f"a dict of {', '.join(map(repr, names))}"
+        return f"a dict of {str(list(names))[1:-1]}"
     return f"a tuple of {count}" if is_tuple else "one array or frame"
 
 
@@ -119,10 +119,10 @@ def _read(where: str, piece: int, frame: Any, names: Sequence[Any], *, matrix: b
     arrays = [column for column in columns if is_row_array(column)]
     odd = (arrays or texts)[:1]
     if odd and len(columns) > max(1, len(texts)):
-        others = ", ".join(repr(column["name"]) for column in columns if column is not odd[0])
+        others = str([column["name"] for column in columns if column is not odd[0]])[1:-1]
         name, holds = odd[0]["name"], "lists or objects rather than numbers"
         if not arrays:  # Dask makes text of objects
-            holds = "text (also of arrays, unless dask.config.set({'dataframe.convert-string': False}) was before)"
+            holds = "text (of arrays too, unless dask.config.set({'dataframe.convert-string': False}) was before)"
         raise TypeError(
             f"Column {name!r} of {where} holds {holds}, so it can't be in one matrix "
             f"with {others}. Make categories of text, .astype(pd.CategoricalDtype(values)); or pass it by itself, "

@@ -65,7 +65,7 @@ def _series(where: str, value: Any, column: ColumnPlan) -> Any:
     if value.ndim == 1:
         return value
     if column["name"] not in value.columns:
-        has = ", ".join(map(repr, list(value.columns)[:20]))
+        has = str(list(value.columns)[:20])[1:-1]
         raise ValueError(f"{where} has no column {column['name']!r}; it has {has}. Make all partitions alike.")
     return value[column["name"]]
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+DROP = "Drop such rows, with frame.dropna(), or fill them."
+
 
 def object_rows(where: str, name: Any, series: Any) -> np.ndarray:
     # Rows that are arrays or lists, ``(n, *shape)``, C-contiguous; one copy.
@@ -18,10 +20,7 @@ def object_rows(where: str, name: Any, series: Any) -> np.ndarray:
         if row.shape != first.shape:
             raise ValueError(_unequal(at, number, first.shape, row.shape))
         if row.dtype != first.dtype:
-            raise ValueError(
-                f"Rows 0 and {number} {at} are of {first.dtype} and {row.dtype}; they have to be the same. Make them "
-                "one, with astype where they are made."
-            )
+            raise ValueError(f"Rows 0 and {number} {at} are of {first.dtype} and {row.dtype}. Make them of one dtype.")
         rows[number] = row
     return rows
 
@@ -35,7 +34,7 @@ def arrow_rows(where: str, name: Any, series: Any) -> np.ndarray:
 
 def _row(at: str, value: Any) -> np.ndarray:
     if value is None or (isinstance(value, float) and np.isnan(value)):
-        raise TypeError(f"{at} is missing. Drop such rows, with frame.dropna(), or fill them.")
+        raise TypeError(f"{at} is missing. {DROP}")
     try:
         array = np.asarray(value)
         if array.dtype == object and array.ndim:  # arrays in arrays, as Parquet's nested lists come
@@ -71,13 +70,10 @@ def _arrow(at: str, array: Any, outer: tuple[int, ...]) -> np.ndarray:
 def _check_none_missing(at: str, array: Any, per_row: int) -> None:
     if array.null_count:
         missing = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0]) // per_row
-        raise ValueError(
-            f"Row {missing} {at} is missing, or a value in it is. Drop such rows, with frame.dropna(), or fill them."
-        )
+        raise ValueError(f"Row {missing} {at} is missing, or a value in it is. {DROP}")
 
 
 def _unequal(at: str, number: int, first: tuple[int, ...], other: tuple[int, ...]) -> str:
     return (
-        f"Rows 0 and {number} {at} have shapes {first} and {other}; all rows have to have the same. Resize or pad them "
-        "where they are made."
+        f"Rows 0 and {number} {at} have shapes {first} and {other}; all rows have to have the same. Resize or pad them."
     )
