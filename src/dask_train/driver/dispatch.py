@@ -23,8 +23,9 @@ from dask_train.driver.devices import RunDevices
 from dask_train.driver.run_context import RunContext
 from dask_train.printing import say
 from dask_train.process import messages
-from dask_train.process.messages import Message, RoleProcess, to_plain
+from dask_train.process.messages import to_plain
 from dask_train.run import commands, events
+from dask_train.run.messages import Message, RoleProcess, Stop, WorkerLost
 from dask_train.run.state import ALIVE, name_of
 from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.streaming import StreamOnDask
@@ -126,7 +127,7 @@ class Dispatch:
             case commands.TellSize():
                 message = messages.Resize(size=command.size)
             case commands.AskToStop():
-                message = messages.Stop(reason=command.reason)
+                message = Stop(reason=command.reason)
             case _:
                 message = messages.Kill()
         return message
@@ -208,7 +209,7 @@ class Dispatch:
         if (
             answer["status"] != "OK"
         ):  # it has left, which may have been reported before the driver knew that roles are there
-            self._context.happened(events.DaskWorkerLost(time=self._context.now(), address=address))
+            self._context.happened(WorkerLost(address=address))
             return
         versions = {"python": platform.python_version(), "dask_train": __version__}
         brief: Any = await self._brief_for(address)
@@ -218,7 +219,7 @@ class Dispatch:
                     f"train-brief-{uuid.uuid4().hex}", brief, address=address
                 )
             except (OSError, KeyError, ValueError):  # what Dask raises of a Dask worker that leaves meanwhile
-                self._context.happened(events.DaskWorkerLost(time=self._context.now(), address=address))
+                self._context.happened(WorkerLost(address=address))
                 return
         future = self._peer.dask_end.submit(
             ByValue(agent_task.run_agent, agent_task),
@@ -270,7 +271,7 @@ class Dispatch:
 
     def _agent_ended(self, address: str, future: Future, error: str) -> None:
         self._forget_agent(address, future)
-        self._context.happened(events.AgentFailed(time=self._context.now(), address=address, error=error))
+        self._context.happened(events.AgentFailed(address=address, error=error))
 
     async def _place(self, command: commands.PlaceRoles) -> None:
         """Ask the scheduler to place roles until it has, or can't, or the command's timeout has passed."""
@@ -311,11 +312,7 @@ class Dispatch:
                 change = "Wait for what uses the cluster, add Dask workers, or raise train.placement.timeout."
             roles = [list(key) for key in command.roles]
             await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
-            self._context.happened(
-                events.NoRoom(
-                    time=self._context.now(), wanted=f"{problem}.", why=why, change=change, roles=command.roles
-                )
-            )
+            self._context.happened(events.NoRoom(wanted=f"{problem}.", why=why, change=change, roles=command.roles))
             return
 
     def _host_for(self, command: commands.PlaceRoles) -> str:
@@ -346,7 +343,7 @@ class Dispatch:
             self._has_said_sharing = True
             shared = f"{len(places)} roles share {answer['threads']} threads of the Dask cluster"
             say(f"{shared}.")
-        self._context.happened(events.Placed(time=self._context.now(), places=places))
+        self._context.happened(events.Placed(places=places))
 
     async def end(self, summary: dict[str, Any], timeout_s: float) -> None:
         """End the run in the scheduler, which ends the agents, and wait for them.

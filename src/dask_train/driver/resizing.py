@@ -64,8 +64,7 @@ async def change(driver: Driver, workers: int, timeout_s: float = 0.0) -> None:
     await _until(driver, lambda: driver.state.phase is Phase.RUNNING and driver.state.met)
     before = driver.state.resize
     number = 0 if before is None else before.number + 1
-    time = driver.now()
-    driver.happened(events.ResizeAsked(time=time, number=number, size=workers, timeout_s=timeout_s))
+    driver.happened(events.ResizeAsked(number=number, size=workers, timeout_s=timeout_s))
     await _until(driver, lambda: _is_settled(driver.state.resize, number))
     assert driver.state.resize is not None
     if why := driver.state.resize.why:

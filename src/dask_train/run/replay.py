@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
-from types import ModuleType
 from typing import Any
 
 from dask_train.run import commands, events
+from dask_train.run.messages import RoleProcess
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RunPlan, RunState
-from dask_train.run.transitions import begin, step
+from dask_train.run.transitions import ACTIONS, ROLE_ACTIONS, begin, step
+
+_EVENTS = {kind.__name__: kind for kind in (*ACTIONS, *ROLE_ACTIONS)}
 
 
 def to_record(
@@ -20,7 +22,8 @@ def to_record(
     plan = asdict(first.plan)
     lines = [{"plan": {name: _plain(value) for name, value in plan.items()}, "time": first.since}]
     for event, todo in log:
-        lines.append({"event": _named(event), "commands": [_named(command) for command in todo]})
+        then = [_named(command) for command in todo]
+        lines.append({"time": event.time, "of": event.of, "event": _named(event.what), "commands": then})
     return lines
 
 
@@ -34,15 +37,16 @@ def replay(lines: Sequence[dict[str, Any]]) -> list[tuple[list[dict[str, Any]], 
     state, _ = begin(RunPlan(**plan), lines[0]["time"])
     compared = []
     for line in lines[1:]:
-        state, todo = step(state, _made(events, line["event"]))
-        then = [_named(_made(commands, command)) for command in line["commands"]]  # one recorded may have fewer fields
+        of = None if line["of"] is None else RoleProcess(*line["of"])
+        state, todo = step(state, events.Event(line["time"], _made(_EVENTS, line["event"]), of))
+        then = [_named(_made(vars(commands), each)) for each in line["commands"]]  # one recorded may have fewer fields
         compared.append((then, [_named(command) for command in todo]))
     return compared
 
 
 def _named(value: Any) -> dict[str, Any]:
     assert is_dataclass(value)
-    return {"is": type(value).__name__, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}
+    return {"is": type(value).__name__, **{f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.repr}}
 
 
 def _plain(value: Any) -> Any:
@@ -54,9 +58,9 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, commands.Verdict) else value
 
 
-def _made(module: ModuleType, plain: dict[str, Any]) -> Any:
+def _made(kinds: Mapping[str, Any], plain: dict[str, Any]) -> Any:
     values = {name: _tuples(value) for name, value in plain.items()}
-    return getattr(module, values.pop("is"))(**values)
+    return kinds[values.pop("is")](**values)
 
 
 def _tuples(value: Any) -> Any:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dask_train.run import deadlines, events, lost_roles, resizing
+from dask_train.run import deadlines, events, lost_roles, messages, resizing
 from dask_train.run.commands import (
     AskToStop,
     Command,
     EnterFunction,
     Finish,
     Free,
+    Key,
     LoadData,
     Meet,
     PlaceRoles,
@@ -43,9 +44,12 @@ def step(state: RunState, event: events.Event) -> tuple[RunState, tuple[Command,
     if state.phase is Phase.OVER:
         return state, ()
     update = StateUpdate(state, event.time)
-    if isinstance(event, events.RoleEvent) and update.roles[event.key].attempt != event.attempt:
+    if event.of is None:
+        ACTIONS[type(event.what)](update, event.what)
+    elif update.roles[event.of.key].attempt == event.of.attempt:
+        ROLE_ACTIONS[type(event.what)](update, event.of.key, event.what)
+    else:
         return state, ()
-    _ACTIONS[type(event)](update, event)
     update.finish_when_gone()
     return update.result()
 
@@ -60,7 +64,7 @@ def _placed(update: StateUpdate, event: events.Placed) -> None:
         if len(keys) < len(update.plan.role_keys()):  # granted to one before all were to start again, taken back since
             return
         update.enter(Phase.LAUNCHING)
-    update.progressed = event.time
+    update.progressed = update.time
     for key in keys:
         update.move(key, RolePhase.STARTING, address=event.places["/".join(map(str, key))], loaded=False)
         update.tell(StartRole, key, counts=resizing.counts_of(update), joins=key in resizing.joining(update))
@@ -92,26 +96,26 @@ def _no_room(update: StateUpdate, event: events.NoRoom) -> None:
         update.end(Finish(verdict=Verdict.PLACEMENT, what=event.wanted, cause=event.why, change=event.change))
 
 
-def _ready(update: StateUpdate, event: events.RoleReady) -> None:
-    if update.roles[event.key].phase is RolePhase.STARTING:
-        update.move(event.key, RolePhase.READY, peer=event.peer, pid=event.pid)
-        update.progressed = event.time
+def _ready(update: StateUpdate, key: Key, message: messages.Ready) -> None:
+    if update.roles[key].phase is RolePhase.STARTING:
+        update.move(key, RolePhase.READY, peer=message.peer, pid=message.pid)
+        update.progressed = update.time
         _let_go(update)
 
 
-def _loaded(update: StateUpdate, event: events.DataLoaded) -> None:
-    update.change(event.key, loaded=True)
-    update.progressed = event.time
+def _loaded(update: StateUpdate, key: Key, _: messages.Loaded) -> None:
+    update.change(key, loaded=True)
+    update.progressed = update.time
     _let_go(update)
 
 
-def _data_progressed(update: StateUpdate, event: events.PartitionComputed) -> None:
-    update.progressed = event.time
+def _data_progressed(update: StateUpdate, _: messages.DataProgressed) -> None:
+    update.progressed = update.time
 
 
-def _data_ready(update: StateUpdate, event: events.DataReady) -> None:
+def _data_ready(update: StateUpdate, _: events.DataReady) -> None:
     update.data_ready = True
-    update.progressed = event.time
+    update.progressed = update.time
     for key, role in update.roles.items():
         if role.phase in (RolePhase.STARTING, RolePhase.READY) and key[0] in update.plan.with_data:
             update.tell(LoadData, key)
@@ -132,27 +136,27 @@ def _let_go(update: StateUpdate) -> None:
                 update.tell(AskToStop, key, reason=_RETURNED)
 
 
-def _started(update: StateUpdate, event: events.RoleStarted) -> None:
-    if update.roles[event.key].phase is RolePhase.MEETING:
-        update.move(event.key, RolePhase.RUNNING)
-        update.made_progress(event.key)
-        resizing.tell_again(update, event.key)
+def _started(update: StateUpdate, key: Key, _: messages.Started) -> None:
+    if update.roles[key].phase is RolePhase.MEETING:
+        update.move(key, RolePhase.RUNNING)
+        update.made_progress(key)
+        resizing.tell_again(update, key)
 
 
-def _progressed(update: StateUpdate, event: events.Progressed) -> None:
-    update.made_progress(event.key)
+def _progressed(update: StateUpdate, key: Key, _: events.Progressed) -> None:
+    update.made_progress(key)
 
 
-def _awaits_client(update: StateUpdate, event: events.AwaitsClient) -> None:
-    update.change(event.key, awaits_client=event.awaits)
+def _awaits_client(update: StateUpdate, key: Key, event: events.AwaitsClient) -> None:
+    update.change(key, awaits_client=event.awaits)
 
 
 def _client_waits(update: StateUpdate, event: events.ClientWaits) -> None:
-    update.client_waits = event.time if event.waits else None
+    update.client_waits = update.time if event.waits else None
 
 
-def _meets(update: StateUpdate, event: events.RoleMeets) -> None:
-    update.change(event.key, meets_at=event.address, meets_size=event.size)
+def _meets(update: StateUpdate, key: Key, message: messages.Meets) -> None:
+    update.change(key, meets_at=message.address, meets_size=message.size)
     resizing.wait(update)
     _let_meet(update)
 
@@ -182,40 +186,40 @@ def _let_meet(update: StateUpdate) -> None:
         resizing.done(update)
 
 
-def _ended(update: StateUpdate, event: events.RoleEnded) -> None:
-    if update.roles[event.key].phase in (RolePhase.GONE, RolePhase.RETURNED):
+def _ended(update: StateUpdate, key: Key, _: messages.Ended) -> None:
+    if update.roles[key].phase in (RolePhase.GONE, RolePhase.RETURNED):
         return
-    update.move(event.key, RolePhase.RETURNED)
-    update.made_progress(event.key)
-    if event.key in update.plan.training_keys() and not resizing.is_to_leave(update, event.key):
+    update.move(key, RolePhase.RETURNED)
+    update.made_progress(key)
+    if key in update.plan.training_keys() and not resizing.is_to_leave(update, key):
         resizing.end(update)
     _let_meet(update)
     training = [update.roles[key].phase for key in update.plan.training_keys()]
     if update.phase is Phase.RUNNING and all(phase is RolePhase.RETURNED for phase in training):
         update.enter(Phase.COMPLETING)
-        for key, role in update.roles.items():
+        for other, role in update.roles.items():
             if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
-                update.tell(AskToStop, key, reason=_RETURNED)
-            elif key[0] in update.plan.services:  # one that is being replaced has no role to serve
-                update.forget(key)
+                update.tell(AskToStop, other, reason=_RETURNED)
+            elif other[0] in update.plan.services:  # one that is being replaced has no role to serve
+                update.forget(other)
 
 
-def _stop_asked(update: StateUpdate, event: events.StopAsked) -> None:
+def _stop_asked(update: StateUpdate, message: messages.Stop) -> None:
     if update.phase in (Phase.STOPPING, Phase.ENDING):
         return
-    resizing.give_up_unless_told(update, f"the run stops: {event.reason}")
+    resizing.give_up_unless_told(update, f"the run stops: {message.reason}")
     update.enter(Phase.STOPPING)
     update.suspicion = None
-    update.ending = Finish(verdict=Verdict.OK, what=event.reason)
+    update.ending = Finish(verdict=Verdict.OK, what=message.reason)
     for key, role in update.roles.items():
         if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
-            update.tell(AskToStop, key, reason=event.reason)
+            update.tell(AskToStop, key, reason=message.reason)
         else:
             update.forget(key)
 
 
-def _data_failed(update: StateUpdate, event: events.DataLost) -> None:
-    update.end(Finish(verdict=Verdict.DATA, what=event.error))
+def _data_failed(update: StateUpdate, message: messages.DataFailed) -> None:
+    update.end(Finish(verdict=Verdict.DATA, what=message.error))
 
 
 def _driver_failed(update: StateUpdate, event: events.DriverFailed) -> None:
@@ -231,7 +235,7 @@ def _diagnosed(update: StateUpdate, event: events.Diagnosed) -> None:
     if update.phase is not Phase.RUNNING:
         return  # it goes down, or starts again, meanwhile
     has_raised = update.suspicion is not None and update.suspicion.unanswered
-    others_move = not has_raised and event.time - update.last_progress() < update.plan.progress_s
+    others_move = not has_raised and update.time - update.last_progress() < update.plan.progress_s
     blamed = deadlines.roles_that_hang(update) if others_move else list(update.roles)
     silent = [key for key in event.silent if key in blamed and update.roles[key].phase in ALIVE]
     frozen = [key for key in event.frozen if key in blamed and update.roles[key].phase in ALIVE]
@@ -279,28 +283,32 @@ def _end_the_late(update: StateUpdate, event: events.Diagnosed) -> None:
         update.forget(key)
 
 
-_ACTIONS: dict[type[events.Event], Callable[[StateUpdate, Any], None]] = {
+ACTIONS: dict[type[messages.Message | events.DriverEvent], Callable[[StateUpdate, Any], None]] = {
     events.Placed: _placed,
     events.NoRoom: _no_room,
-    events.RoleReady: _ready,
-    events.DataLoaded: _loaded,
-    events.PartitionComputed: _data_progressed,
+    messages.DataProgressed: _data_progressed,
     events.DataReady: _data_ready,
-    events.DataLost: _data_failed,
-    events.RoleStarted: _started,
-    events.Progressed: _progressed,
-    events.AwaitsClient: _awaits_client,
+    messages.DataFailed: _data_failed,
     events.ClientWaits: _client_waits,
-    events.RoleMeets: _meets,
-    events.RoleEnded: _ended,
-    events.StopAsked: _stop_asked,
+    messages.Stop: _stop_asked,
     events.ResizeAsked: resizing.asked,
     events.DriverFailed: _driver_failed,
     events.Diagnosed: _diagnosed,
-    events.RoleFailed: lost_roles.failed,
-    events.RoleExited: lost_roles.exited,
-    events.RestartNeeded: lost_roles.restart_needed,
-    events.DaskWorkerLost: lost_roles.worker_lost,
+    messages.WorkerLost: lost_roles.worker_lost,
     events.AgentFailed: lost_roles.agent_failed,
     events.Ticked: deadlines.ticked,
+}
+
+# What is about one role process.
+ROLE_ACTIONS: dict[type[messages.Message | events.DriverEvent], Callable[[StateUpdate, Key, Any], None]] = {
+    messages.Ready: _ready,
+    messages.Loaded: _loaded,
+    messages.Started: _started,
+    events.Progressed: _progressed,
+    events.AwaitsClient: _awaits_client,
+    messages.Meets: _meets,
+    messages.CannotGoOn: lost_roles.restart_needed,
+    messages.Ended: _ended,
+    messages.Failed: lost_roles.failed,
+    messages.Exited: lost_roles.exited,
 }

@@ -18,8 +18,9 @@ from dask_train.driver.job import Job
 from dask_train.driver.loop import Driver
 from dask_train.frameworks.registry import find_framework
 from dask_train.process import messages
-from dask_train.process.messages import Message, RoleProcess, from_plain, to_plain
+from dask_train.process.messages import from_plain, to_plain
 from dask_train.run import events
+from dask_train.run.messages import Ended, Exited, Message, Ready, RoleProcess, Started
 from dask_train.run.state import RolePhase, RunPlan
 
 TEST_S = 30.0  # how long anything may take here
@@ -231,10 +232,10 @@ class Driven:
         keys = self.driver.job.plan.role_keys()
         await self.scheduler.until(lambda: len(self.scheduler.sent(messages.StartProcess)) == len(keys))
         for number, (role, rank) in enumerate(keys):
-            self.scheduler.tells(messages.Ready(pid=100 + number, peer=f"h:{number}"), role, rank)
+            self.scheduler.tells(Ready(pid=100 + number, peer=f"h:{number}"), role, rank)
         await self.scheduler.until(lambda: len(self.scheduler.sent(messages.Go)) == len(keys))
         for role, rank in keys:
-            self.scheduler.tells(messages.Started(), role, rank)
+            self.scheduler.tells(Started(), role, rank)
         roles = self.driver.state.roles
         await self.scheduler.until(lambda: all(self.phase(role, rank) is RolePhase.RUNNING for role, rank in roles))
 
@@ -244,8 +245,8 @@ class Driven:
 
     def returns(self, rank: int = 0, result: Any = None) -> None:
         """A worker's function returns, and its process ends."""
-        self.scheduler.tells(messages.Ended(result=pickle.dumps(result)), "worker", rank)
-        self.scheduler.tells(messages.Exited(cause=""), "worker", rank)
+        self.scheduler.tells(Ended(result=pickle.dumps(result)), "worker", rank)
+        self.scheduler.tells(Exited(cause=""), "worker", rank)
 
 
 @pytest.fixture

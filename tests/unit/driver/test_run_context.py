@@ -75,8 +75,8 @@ async def test_what_fails_beside_the_loop_fails_the_run():
 
     it.spawn(fails())
     event = await event_of(it)
-    assert isinstance(event, events.DriverFailed)
-    assert event.error == "Nothing came."
+    assert isinstance(event.what, events.DriverFailed)
+    assert event.what.error == "Nothing came."
     assert isinstance(it.history.driver_error, StalledError)
     assert not it.is_unanswered
     assert it._tasks == set()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dask_train.run import events
+from dask_train.run import events, messages
 from dask_train.run.deadlines import RENDEZVOUS_MARGIN_S
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import Phase
@@ -78,11 +78,11 @@ def test_data_that_does_not_come(a_run):
     run.placed()
     run.up()
     assert run.tick(119) == []
-    run.happens(events.PartitionComputed)
+    run.happens(messages.DataProgressed)
     assert run.tick(119) == []
     run.happens(events.DataReady)
     assert run.tick(119) == []
-    run.happens(events.DataLoaded, "worker/0")
+    run.happens(messages.Loaded, "worker/0")
     assert run.tick(121) == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
     assert run.exits("worker/0", "worker/1") == ["Finish StalledError"]
     assert run.finish.what == "The data of the run made no progress for 120 s."
@@ -344,7 +344,7 @@ def test_a_replacement_whose_data_does_not_come_is_lost_again(a_run):
     run.happens(events.DataReady)
     run.placed()
     for key in ("worker/0", "worker/1"):
-        run.happens(events.DataLoaded, key)
+        run.happens(messages.Loaded, key)
     run.up()
     run.starts()
     run.exits("worker/1")
@@ -371,7 +371,7 @@ def test_a_frozen_role_that_can_be_replaced_alone_is_replaced(a_run):
 def test_with_it_a_role_that_has_waited_for_it_in_vain(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
     assert run.happens(
-        events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True
+        messages.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True
     ) == ["DiagnoseRoles worker/1"]
     assert run.happens(events.Diagnosed, **FROZEN) == ["KillRole worker/1#0@b", "PlaceRoles worker/1 worker/0"]
 
@@ -394,7 +394,7 @@ def test_where_a_stopped_role_can_not_be_replaced_alone_all_start_again(a_run, s
 
 def test_also_if_another_one_has_raised_that_waited_for_it(a_run):
     run = a_run(progress_s=120, recovery=GANG, agree=True).running()
-    run.happens(events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
+    run.happens(messages.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
     run.happens(events.Diagnosed, **STOPPED)
     run.exits("worker/1")
     assert run.phase is Phase.PLACING
@@ -445,7 +445,7 @@ def test_a_frozen_role_that_can_not_be_replaced_alone_ends_the_run(a_run, settin
 @pytest.mark.parametrize("agree", [False, True])
 def test_a_frozen_role_is_named_and_not_the_one_that_has_waited_for_it(a_run, agree):
     run = a_run(progress_s=120, recovery=RecoveryPolicy(scope="gang"), agree=agree).running()
-    run.happens(events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
+    run.happens(messages.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
     run.happens(events.Diagnosed, **FROZEN)
     run.exits("worker/1")
     assert run.finish.verdict == "StalledError"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.run import events
+from dask_train.run import events, messages
 from dask_train.run.lost_roles import SETTLE_S
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import Phase, RolePhase
@@ -41,14 +41,14 @@ def test_it_is_given_its_data_again(a_run):
     run = a_run(recovery=ROLE, with_data=frozenset({"worker"}))
     run.happens(events.DataReady)
     run.placed()
-    run.happens(events.DataLoaded, "worker/0")
-    run.happens(events.DataLoaded, "worker/1")
+    run.happens(messages.Loaded, "worker/0")
+    run.happens(messages.Loaded, "worker/1")
     run.up()
     run.starts()
     run.exits("worker/1")
     assert run.placed("worker/1", on="c") == ["StartRole worker/1#1@c", "LoadData worker/1#1@c"]
     assert run.up("worker/1") == []
-    assert run.happens(events.DataLoaded, "worker/1") == ["EnterFunction worker/1#1@c"]
+    assert run.happens(messages.Loaded, "worker/1") == ["EnterFunction worker/1#1@c"]
 
 
 def test_a_role_lost_while_all_launch_is_replaced_and_waited_for(a_run):
@@ -66,19 +66,19 @@ def test_a_dask_worker_with_two_roles_counts_once(a_run):
     run.happens(events.Placed, places={"worker/0": "a", "worker/1": "a", "worker/2": "b"})
     run.up()
     run.starts()
-    assert run.happens(events.DaskWorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
-    assert run.happens(events.DaskWorkerLost, address="a") == []
+    assert run.happens(messages.WorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
+    assert run.happens(messages.WorkerLost, address="a") == []
     assert run.state.num_restarts == 1
     assert run.state.losses == ("worker 0, worker 1 are lost: the Dask worker a left the cluster.",)
     run.placed("worker/0", "worker/1", on="b")
     run.up("worker/0", "worker/1")
-    assert run.happens(events.DaskWorkerLost, address="c") == [], "no role of the run is there"
+    assert run.happens(messages.WorkerLost, address="c") == [], "no role of the run is there"
 
 
 def test_results_of_a_dask_worker_that_is_lost_later_stay(a_run):
     run = a_run(recovery=ROLE).running()
     run.returns("worker/0")
-    assert run.happens(events.DaskWorkerLost, address="a") == []
+    assert run.happens(messages.WorkerLost, address="a") == []
     assert run["worker/0"].phase is RolePhase.RETURNED
     assert run.returns("worker/1") == ["Finish ok"]
 
@@ -144,7 +144,7 @@ def test_a_dask_worker_with_a_role_that_cannot_be_replaced_alone(a_run):
     run.happens(events.Placed, places={"chief/0": "b", "worker/0": "b", "worker/1": "c"})
     run.up()
     run.starts()
-    assert run.happens(events.DaskWorkerLost, address="b") == ["KillRole worker/1#0@c"]
+    assert run.happens(messages.WorkerLost, address="b") == ["KillRole worker/1#0@c"]
 
 
 def test_roles_that_wait_for_each_other_start_again_together(a_run):
@@ -246,7 +246,7 @@ def test_an_exception_before_a_loss_is_its_echo(a_run, loss):
     if loss == "exited":
         said = run.exits("worker/0", cause="it was killed.")
     elif loss == "worker lost":
-        said = run.happens(events.DaskWorkerLost, address="a")
+        said = run.happens(messages.WorkerLost, address="a")
     else:
         said = run.happens(events.AgentFailed, address="a", error="it ended.")
     assert said == ["KillRole worker/2#0@c"]
@@ -370,7 +370,7 @@ def test_an_agent_that_ends_while_its_roles_are_killed(a_run):
 def test_a_dask_worker_that_leaves_while_its_roles_are_killed(a_run):
     run = a_run(recovery=GANG).running()
     run.exits("worker/1")
-    assert run.happens(events.DaskWorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
+    assert run.happens(messages.WorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
     assert run.state.num_restarts == 1
 
 
@@ -407,7 +407,7 @@ def test_a_service_that_raises_when_nobody_needs_it_any_more(a_run):
 
 
 def meets(run, key):
-    return run.happens(events.RoleMeets, key, address=f"at {key}")
+    return run.happens(messages.Meets, key, address=f"at {key}")
 
 
 def test_training_roles_are_told_where_all_are_when_all_wait(a_run):
@@ -460,7 +460,7 @@ def meets_on(run, *hosts):
     return [
         text
         for rank, host in enumerate(hosts)
-        for text in run.happens(events.RoleMeets, f"worker/{rank}", address=f"{host}:{rank}")
+        for text in run.happens(messages.Meets, f"worker/{rank}", address=f"{host}:{rank}")
     ]
 
 
@@ -484,7 +484,7 @@ def test_all_roles_of_a_dask_worker_that_is_lost_are_replaced(a_run):
     run.up()
     run.starts()
     meets_on(run, "a", "a", "a")
-    said = run.happens(events.DaskWorkerLost, address="b")
+    said = run.happens(messages.WorkerLost, address="b")
     assert said == ["TellOfLoss worker/0#0@a"] * 2 + ["PlaceRoles worker/1 worker/2"]
     assert (run.phase, run.state.num_restarts) == (Phase.RUNNING, 1)
 
@@ -493,7 +493,7 @@ def test_those_whose_dask_worker_leaves_in_order_are_replaced_and_no_policy_coun
     run = a_run(**{**IN_PLACE, "recovery": RecoveryPolicy(scope="in_place", max_restarts=1)}).running()
     meets_on(run, "a", "a", "a")
     for attempt in range(2):
-        said = run.happens(events.RoleExited, "worker/1", cause="its Dask worker leaves.", leaves=True)
+        said = run.happens(messages.Exited, "worker/1", cause="its Dask worker leaves.", leaves=True)
         assert said[-1] == "PlaceRoles worker/1"
         run.placed("worker/1", on="b")
         run.up("worker/1")
@@ -519,7 +519,7 @@ def test_another_loss_while_they_meet_again_is_one_more_replacement(a_run):
     [
         lambda run: run.exits("worker/1"),  # they have not met
         lambda run: (meets_on(run, "a", "a", "a"), run.returns("worker/0"), run.exits("worker/1"))[-1],
-        lambda run: meets_on(run, "a", "a", "a") and run.happens(events.RestartNeeded, "worker/0", why="it is so"),
+        lambda run: meets_on(run, "a", "a", "a") and run.happens(messages.CannotGoOn, "worker/0", why="it is so"),
     ],
     ids=["not met", "one has returned", "another can't follow"],
 )
@@ -532,14 +532,14 @@ def test_all_start_again_where_there_is_a_doubt(a_run, happens):
 def test_who_asks_for_a_restart_says_why(a_run):
     run = a_run(**IN_PLACE).running()
     meets_on(run, "a", "a", "a")
-    run.happens(events.RestartNeeded, "worker/2", why="there is no mirror")
+    run.happens(messages.CannotGoOn, "worker/2", why="there is no mirror")
     assert run.state.losses == ("worker 2 could not continue in place: there is no mirror.",)
-    assert run.happens(events.RestartNeeded, "worker/1", why="there is no mirror") == [], "they are being killed"
+    assert run.happens(messages.CannotGoOn, "worker/1", why="there is no mirror") == [], "they are being killed"
 
 
 @pytest.mark.parametrize("needs_agents", [False, True])
 def test_a_lost_dask_worker_is_no_loss_in_place_where_its_agent_had_to_tell_of_rows(a_run, needs_agents):
     run = a_run(**IN_PLACE, needs_agents=needs_agents).running()
     meets_on(run, "a", "a", "a")
-    commands = run.happens(events.DaskWorkerLost, address="c")
+    commands = run.happens(messages.WorkerLost, address="c")
     assert any(command.startswith("KillRole") for command in commands) is needs_agents

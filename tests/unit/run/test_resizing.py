@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.run import events
+from dask_train.run import events, messages
 from dask_train.run.commands import PlaceRoles
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import Phase, ResizePhase, RolePhase
@@ -13,7 +13,7 @@ IN_PLACE = {"counts": {"worker": 2}, "agree": True, "in_place": True, "recovery"
 
 
 def meets(run, key, size=0, host="a"):
-    return run.happens(events.RoleMeets, key, address=f"{host}:{key[-1]}", size=size)
+    return run.happens(messages.Meets, key, address=f"{host}:{key[-1]}", size=size)
 
 
 @pytest.fixture
@@ -109,10 +109,10 @@ def test_the_run_ends_when_those_have_returned_that_it_has(run):
     ("loses", "why"),
     [
         (lambda run: run.exits("worker/2"), "worker 2 is lost"),
-        (lambda run: run.happens(events.DaskWorkerLost, address="d"), "worker 2 is lost: the Dask worker d left"),
-        (lambda run: run.happens(events.RoleFailed, "worker/2", error="x", launching=True), "worker 2 raised x"),
+        (lambda run: run.happens(messages.WorkerLost, address="d"), "worker 2 is lost: the Dask worker d left"),
+        (lambda run: run.happens(messages.Failed, "worker/2", error="x", launching=True), "worker 2 raised x"),
         (lambda run: run.tick(after=run.plan.launch_s + 1), "worker 2 is lost: it did not start"),
-        (lambda run: run.happens(events.StopAsked, reason="enough"), "the run stops: enough"),
+        (lambda run: run.happens(messages.Stop, reason="enough"), "the run stops: enough"),
     ],
     ids=["process", "Dask worker", "raises", "late", "stop"],
 )
@@ -191,7 +191,7 @@ def test_one_that_is_to_leave_and_is_lost_comes_once_more_for_the_others(run):
 def test_where_all_start_again_there_are_as_many_as_before(run):
     asked(run, 3)
     joins(run, "worker/2")
-    run.happens(events.RestartNeeded, "worker/1", why="it is so")
+    run.happens(messages.CannotGoOn, "worker/1", why="it is so")
     assert settled(run)[0] == 2
     assert settled(run)[1].startswith("all workers start again, as many as there were: worker 1 could not")
     for rank in range(3):

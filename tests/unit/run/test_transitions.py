@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_train.run import commands, events
+from dask_train.run import commands, events, messages
 from dask_train.run.commands import Verdict
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import Phase, RolePhase
@@ -32,8 +32,8 @@ def test_launch_in_order(a_run):
 def test_a_ready_role_tells_where_it_is_reached(a_run):
     run = a_run()
     run.placed()
-    run.happens(events.RoleReady, "worker/0", pid=77, peer="h:1")
-    run.happens(events.RoleReady, "worker/0", pid=78, peer="h:2")
+    run.happens(messages.Ready, "worker/0", pid=77, peer="h:1")
+    run.happens(messages.Ready, "worker/0", pid=78, peer="h:2")
     assert (run["worker/0"].pid, run["worker/0"].peer) == (77, "h:1")
 
 
@@ -41,7 +41,7 @@ def test_data_before_the_roles_are_placed(a_run):
     run = a_run(counts={"ps": 1, "worker": 1}, with_data=frozenset({"worker"}))
     assert run.happens(events.DataReady) == []
     assert run.placed() == ["StartRole ps/0#0@a", "StartRole worker/0#0@b", "LoadData worker/0#0@b"]
-    assert run.happens(events.DataLoaded, "worker/0") == []
+    assert run.happens(messages.Loaded, "worker/0") == []
     assert run.up() == ["EnterFunction ps/0#0@a", "EnterFunction worker/0#0@b"]
 
 
@@ -49,10 +49,10 @@ def test_data_after_the_roles_are_ready(a_run):
     run = a_run(counts={"ps": 1, "worker": 2}, with_data=frozenset({"worker"}))
     assert "Load" not in str(run.placed())
     assert run.up() == [], "they wait for the data"
-    assert run.happens(events.PartitionComputed) == []
+    assert run.happens(messages.DataProgressed) == []
     assert run.happens(events.DataReady) == ["LoadData worker/0#0@b", "LoadData worker/1#0@c"]
-    assert run.happens(events.DataLoaded, "worker/1") == []
-    assert run.happens(events.DataLoaded, "worker/0") == [
+    assert run.happens(messages.Loaded, "worker/1") == []
+    assert run.happens(messages.Loaded, "worker/0") == [
         "EnterFunction ps/0#0@a",
         "EnterFunction worker/0#0@b",
         "EnterFunction worker/1#0@c",
@@ -64,8 +64,8 @@ def test_data_while_some_roles_start(a_run):
     run.placed()
     run.up("worker/0")
     assert run.happens(events.DataReady) == ["LoadData worker/0#0@a", "LoadData worker/1#0@b"]
-    assert run.happens(events.DataLoaded, "worker/0") == []
-    assert run.happens(events.DataLoaded, "worker/1") == []
+    assert run.happens(messages.Loaded, "worker/0") == []
+    assert run.happens(messages.Loaded, "worker/1") == []
     assert run.up("worker/1") == ["EnterFunction worker/0#0@a", "EnterFunction worker/1#0@b"]
 
 
@@ -97,7 +97,7 @@ def test_data_that_fails_ends_it_when_all_are_gone(a_run):
     run = a_run(with_data=frozenset({"worker"}))
     run.placed()
     run.up("worker/0")
-    said = run.happens(events.DataLost, error="Partition 3 of data['worker'] raised ValueError: no.")
+    said = run.happens(messages.DataFailed, error="Partition 3 of data['worker'] raised ValueError: no.")
     assert said == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
     assert run.exits("worker/0", "worker/1") == ["Finish DataError"]
     assert run.finish.what == "Partition 3 of data['worker'] raised ValueError: no."
@@ -116,7 +116,7 @@ def test_a_driver_that_fails_ends_it(a_run):
 def test_what_was_decided_first_holds(a_run):
     run = a_run().running()
     run.happens(events.DriverFailed, error="first")
-    run.happens(events.DataLost, error="second")
+    run.happens(messages.DataFailed, error="second")
     run.stopped()
     assert run.exits("worker/0", "worker/1") == ["Finish DaskTrainError"]
     assert run.finish.what == "first"
@@ -174,7 +174,7 @@ def test_a_service_that_is_being_replaced_is_not_waited_for_at_the_end(a_run, un
     run = a_run(counts={"ps": 1, "worker": 1}, recovery=RecoveryPolicy(), with_data=frozenset({"ps"}))
     run.happens(events.DataReady)
     run.placed()
-    run.happens(events.DataLoaded, "ps/0")
+    run.happens(messages.Loaded, "ps/0")
     run.up()
     run.starts()
     run.exits("ps/0")
@@ -212,18 +212,18 @@ POLICIES = [None, RecoveryPolicy(), RecoveryPolicy(scope="gang"), RecoveryPolicy
 @pytest.mark.parametrize(
     ("kind", "more", "note"),
     [
-        (events.RoleExited, {"cause": "it was killed."}, "scorer 0 is lost: it was killed."),
-        (events.RoleFailed, {"error": "ValueError: no.", "launching": False}, "scorer 0 raised ValueError: no."),
-        (events.DaskWorkerLost, {"address": "b"}, "scorer 0 is lost: the Dask worker b left the cluster."),
+        (messages.Exited, {"cause": "it was killed."}, "scorer 0 is lost: it was killed."),
+        (messages.Failed, {"error": "ValueError: no.", "launching": False}, "scorer 0 raised ValueError: no."),
+        (messages.WorkerLost, {"address": "b"}, "scorer 0 is lost: the Dask worker b left the cluster."),
         (events.AgentFailed, {"address": "b", "error": "e."}, "scorer 0: the agent on b has ended: e."),
-        (events.DataLost, {"error": "No rows."}, "No rows."),
+        (messages.DataFailed, {"error": "No rows."}, "No rows."),
         (events.DriverFailed, {"error": "The scheduler is gone."}, "The scheduler is gone."),
     ],
 )
 def test_a_scorer_that_ends_badly_when_all_have_trained(a_run, policy, kind, more, note):
     run = a_run(counts={"worker": 1, "scorer": 1}, recovery=policy, agree=True).running()
     run.returns("worker/0")
-    said = run.happens(kind, "scorer/0" if issubclass(kind, events.RoleEvent) else "", **more)
+    said = run.happens(kind, "scorer/0" if kind in (messages.Exited, messages.Failed) else "", **more)
     if said == ["KillRole scorer/0#0@b"]:
         said = run.exits("scorer/0")
     assert said == ["Finish ok"]
@@ -331,7 +331,7 @@ def test_losses_and_errors_after_a_stop_are_no_matter(a_run):
     run.stopped()
     assert run.exits("worker/0") == []
     assert run.fails("worker/1") == []
-    assert run.happens(events.DaskWorkerLost, address="c") == []
+    assert run.happens(messages.WorkerLost, address="c") == []
     assert run.happens(events.AgentFailed, address="d", error="it ended.") == ["Finish ok"]
     assert run.state.losses == ()
 
@@ -344,13 +344,13 @@ def test_a_replaced_attempt_is_not_listened_to(a_run):
     run.exits("worker/0")
     before = run.state
     for kind, more in (
-        (events.RoleReady, {}),
-        (events.DataLoaded, {}),
-        (events.RoleStarted, {}),
+        (messages.Ready, {}),
+        (messages.Loaded, {}),
+        (messages.Started, {}),
         (events.Progressed, {}),
-        (events.RoleEnded, {}),
-        (events.RoleFailed, {"error": "e", "launching": False}),
-        (events.RoleExited, {"cause": "c"}),
+        (messages.Ended, {}),
+        (messages.Failed, {"error": "e", "launching": False}),
+        (messages.Exited, {"cause": "c"}),
     ):
         assert run.happens(kind, "worker/0", attempt=0, **more) == []
         assert run.state is before
@@ -367,7 +367,7 @@ def test_nothing_happens_to_a_run_that_is_over(a_run):
     run.stopped()
     run.tick(1000)
     run.happens(events.DriverFailed, error="e")
-    run.happens(events.DaskWorkerLost, address="a")
+    run.happens(messages.WorkerLost, address="a")
     assert run.state is before
     assert len(run.finishes) == 1
 
@@ -412,20 +412,20 @@ HAPPENINGS = st.one_of(
     _of_run(events.Placed, places=st.dictionaries(st.sampled_from(KEYS), ADDRESSES)),
     _of_run(events.Placed, places=st.fixed_dictionaries(dict.fromkeys(KEYS, ADDRESSES))),
     _of_run(events.NoRoom, wanted=TEXT, why=TEXT, change=TEXT),
-    _of_role(events.RoleReady, pid=st.just(1), peer=TEXT),
-    _of_role(events.DataLoaded),
-    _of_role(events.RoleStarted),
+    _of_role(messages.Ready, pid=st.just(1), peer=TEXT),
+    _of_role(messages.Loaded),
+    _of_role(messages.Started),
     _of_role(events.Progressed),
-    _of_role(events.RoleEnded),
+    _of_role(messages.Ended),
     _of_role(events.AwaitsClient, awaits=st.booleans()),
-    _of_role(events.RoleFailed, error=TEXT, launching=st.booleans(), unanswered=st.booleans()),
-    _of_role(events.RoleExited, cause=TEXT),
-    _of_run(events.DaskWorkerLost, address=ADDRESSES),
+    _of_role(messages.Failed, error=TEXT, launching=st.booleans(), unanswered=st.booleans()),
+    _of_role(messages.Exited, cause=TEXT),
+    _of_run(messages.WorkerLost, address=ADDRESSES),
     _of_run(events.AgentFailed, address=ADDRESSES, error=TEXT),
-    _of_run(events.PartitionComputed),
+    _of_run(messages.DataProgressed),
     _of_run(events.DataReady),
-    _of_run(events.DataLost, error=TEXT),
-    _of_run(events.StopAsked, reason=TEXT),
+    _of_run(messages.DataFailed, error=TEXT),
+    _of_run(messages.Stop, reason=TEXT),
     _of_run(events.DriverFailed, error=TEXT),
     _of_run(events.Diagnosed, stalled=st.just(("x",)), silent=st.sampled_from([(), (("worker", 1), ("scorer", 0))])),
     _of_run(events.ClientWaits, waits=st.booleans()),

@@ -1,0 +1,123 @@
+"""The messages that change the course of a run. All others are in :mod:`dask_train.process.messages`.
+
+A field that is not in a message's ``repr`` does not affect the course, and is left out of recorded runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class RoleProcess(NamedTuple):
+    """The role process that a message is from, or for."""
+
+    role: str
+    rank: int
+    attempt: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Which role of the run it is."""
+        return self.role, self.rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """Root of all messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready(Message):
+    """The framework is imported, and the port bound; ``peer`` is ``host:port`` or empty."""
+
+    pid: int
+    peer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Message):
+    """The role has met its peers and enters the user's function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meets(Message):
+    """The role waits for all training roles, to do something together; they reach it at ``address``.
+
+    ``size`` is how many they are to be where that is known, and else 0.
+    """
+
+    address: str
+    size: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CannotGoOn(Message):
+    """The role can't continue after another one was replaced: all have to start again."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended(Message):
+    """The user's function has returned; its result is pickled.
+
+    Buffers that the pickle leaves out were left in the client's letterbox: where each begins, and its size.
+    """
+
+    result: bytes = field(default=b"", repr=False)
+    left: Sequence[Sequence[int]] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed(Message):
+    """The user's function, or the way into it (``launching``), has raised.
+
+    ``unanswered`` tells that another role had not answered it in time; ``exception`` is pickled, or empty.
+    """
+
+    error: str
+    traceback: str = field(default="", repr=False)
+    exception: bytes = field(default=b"", repr=False)
+    launching: bool = False
+    unanswered: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop(Message):
+    """A client asks the run to end in order; or the run asks a role."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded(Message):
+    """The role's data lies where its process can map it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataProgressed(Message):
+    """Another partition has come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFailed(Message):
+    """The data can't be had any more."""
+
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exited(Message):
+    """The process is gone; ``leaves`` tells that it was ended since its Dask worker leaves the cluster in order."""
+
+    cause: str
+    leaves: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerLost(Message):
+    """A Dask worker has left the cluster; reported by the scheduler, so of no role."""
+
+    address: str
