@@ -25,7 +25,7 @@ from dask_train.printing import say
 from dask_train.process import messages
 from dask_train.process.messages import to_plain
 from dask_train.run import commands, events
-from dask_train.run.messages import Message, RoleProcess, Stop, WorkerLost
+from dask_train.run.messages import Go, Load, Message, Met, RoleProcess, StartProcess, WorkerLost
 from dask_train.run.state import ALIVE, name_of
 from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.streaming import StreamOnDask
@@ -95,42 +95,25 @@ class Dispatch:
             for roles in [roles for roles in self._placing if set(roles) & set(command.roles)]:
                 self._placing.pop(roles).cancel()
             self._orders.put_nowait(("place" if isinstance(command, commands.PlaceRoles) else "free", command))
-        elif isinstance(command, commands.RoleCommand):
-            if isinstance(command, commands.StartRole) and command.address not in self._agents:
+        elif isinstance(command, commands.Tell):
+            if isinstance(command.message, StartProcess) and command.address not in self._agents:
                 self._orders.put_nowait(("agent", command.address))
-            of = RoleProcess(command.role, command.rank, command.attempt)
-            if isinstance(command, commands.LoadData):
-                self.tell_of(of, 0, self._context.data.by_role[command.role])
-            self._send(command.address, self._message_of(command), of)
+            if isinstance(command.message, Load):
+                self.tell_of(command.to, 0, self._context.data.by_role[command.to.role])
+            self._send(command.address, self._completed(command), command.to)
 
-    def _message_of(self, command: commands.RoleCommand) -> Message:
-        """Return the message that tells an agent to carry out a command."""
-        message: Message
-        match command:
-            case commands.StartRole():
-                use = self._devices.use_of((command.role, command.rank), command.address)
-                message = messages.StartProcess(
-                    roles_on_host=self._roles_on_host(command.address),
-                    device=use.entry,
-                    num_sharing=use.num_sharing,
-                    counts=command.counts,
-                    joins=command.joins,
-                )
-            case commands.LoadData():
-                message = messages.Load()
-            case commands.EnterFunction():
-                message = messages.Go(peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
-            case commands.Meet(addresses=addresses, error=error, attempts=attempts):
-                message = messages.Met(addresses=addresses, error=error, secret=self._secret, attempts=attempts)
-            case commands.TellOfLoss():
-                message = messages.PeerLost(peer=command.peer, lost_attempt=command.lost_attempt)
-            case commands.TellSize():
-                message = messages.Resize(size=command.size)
-            case commands.AskToStop():
-                message = Stop(reason=command.reason)
-            case _:
-                message = messages.Kill()
-        return message
+    def _completed(self, command: commands.Tell) -> Message:
+        """Return the message of a command, with the fields that the state of the run does not know."""
+        match command.message:
+            case StartProcess() as message:
+                use = self._devices.use_of(command.to.key, command.address)
+                num_roles = self._roles_on_host(command.address)
+                return replace(message, roles_on_host=num_roles, device=use.entry, num_sharing=use.num_sharing)
+            case Go() as message:
+                return replace(message, peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
+            case Met() as message:
+                return replace(message, secret=self._secret)
+        return command.message
 
     def _send(self, address: str, message: Message, of: RoleProcess | None = None) -> None:
         self._orders.put_nowait(("message", (address, to_plain(message, of))))

@@ -22,7 +22,7 @@ from dask_train.errors import DaskTrainError, DataError, in_words
 from dask_train.masking import masked_value
 from dask_train.process.messages import Diagnose, Value, from_plain
 from dask_train.run import commands, events
-from dask_train.run.messages import DataFailed, DataProgressed, Stop
+from dask_train.run.messages import DataFailed, DataProgressed, StartProcess, Stop
 from dask_train.run.state import ALIVE, Phase, RolePhase, RunState
 from dask_train.run.stopping import RunProgress
 from dask_train.run.transitions import step
@@ -198,10 +198,9 @@ class Driver(RunContext):
             self.spawn(self._diagnose_stall(command.roles))
         else:
             self.dispatch.put(command)
-            if isinstance(command, commands.StartRole):
-                key = (command.role, command.rank)
-                for value in self._unsent.pop(key, ()):
-                    self.dispatch.tell(key, Value(value=value))
+            if isinstance(command, commands.Tell) and isinstance(command.message, StartProcess):
+                for value in self._unsent.pop(command.to.key, ()):
+                    self.dispatch.tell(command.to.key, Value(value=value))
 
     # What happens alongside it
 

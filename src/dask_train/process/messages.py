@@ -1,6 +1,6 @@
 """The messages between a run's driver, its agents and its role processes: a frozen dataclass each, and how they travel.
 
-Those that change the course of a run are in :mod:`dask_train.run.messages`.
+Those that change the course of a run, or follow from it, are in :mod:`dask_train.run.messages`.
 
 Between an agent and its role processes they go as they are, pickled (:mod:`dask_train.transport.frames`). Between a
 driver and its agents they go through the scheduler, which forwards them without understanding them and may lack this
@@ -162,21 +162,6 @@ class Pictured(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartProcess(Message):
-    """Start the role process, one of ``roles_on_host``.
-
-    ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`. ``counts`` are how
-    many there are of each role, where these are others than at first. It ``joins`` where the others train already.
-    """
-
-    roles_on_host: int
-    device: str | None = None
-    num_sharing: int = 1
-    counts: Mapping[str, int] = field(default_factory=dict)
-    joins: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class DataSetPlaces(Message):
     """What a data set of a role is, so of no single rank: its pickled table, and its segments in order.
 
@@ -188,53 +173,6 @@ class DataSetPlaces(Message):
     table: bytes = field(repr=False)
     keys: Sequence[Any] = field(repr=False)
     where: Sequence[Sequence[str]] = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load(Message):
-    """Open the role's data."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Go(Message):
-    """Let the role meet its peers, and enter the user's function."""
-
-    peers: Mapping[str, Sequence[str]]
-    timeout_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Met(Message):
-    """All training roles wait for each other: their addresses in order; or why they never will.
-
-    ``secret`` is what they know each other by; ``attempts`` tells which start of each it is, where one that is lost is
-    replaced in place.
-    """
-
-    addresses: Sequence[str]
-    error: str
-    secret: bytes = field(repr=False)
-    attempts: Sequence[int] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PeerLost(Message):
-    """The process of a training role is gone, by its number among these; it will be replaced in place."""
-
-    peer: int
-    lost_attempt: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resize(Message):
-    """Train in as many workers of this role as given, from the next sync point on."""
-
-    size: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kill(Message):
-    """End the process at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,20 +25,17 @@ from dask_train.process.messages import (
     DataSetWanted,
     GroupWanted,
     Mapped,
-    Met,
     Notice,
-    PeerLost,
     Progress,
     Question,
     Reported,
-    Resize,
     RowsWanted,
     StreamLeft,
     Value,
     WentOn,
 )
 from dask_train.role.time_spent import CLIENT, TimeSpent
-from dask_train.run.messages import CannotGoOn, Meets, Message, Stop
+from dask_train.run.messages import CannotGoOn, Meets, Message, Met, PeerLost, Resize, Stop
 from dask_train.transport.frames import descriptors_of, encode, messages_from
 
 # How often progress is sent; stalls are checked for in steps of a minute or more.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dask_train.run import events, resizing
-from dask_train.run.commands import DiagnoseRoles, Finish, Key, KillRole, PlaceRoles, TellOfLoss, Verdict
-from dask_train.run.messages import CannotGoOn, Exited, Failed, WorkerLost
+from dask_train.run.commands import DiagnoseRoles, Finish, Key, PlaceRoles, Verdict
+from dask_train.run.messages import CannotGoOn, Exited, Failed, Kill, PeerLost, WorkerLost
 from dask_train.run.recovery import Failure
 from dask_train.run.state import ALIVE, Phase, RolePhase, Suspicion, name_of
 from dask_train.run.state_update import StateUpdate
@@ -137,7 +137,7 @@ def fence(turn: StateUpdate, keys: Sequence[Key]) -> None:
     for key in keys:
         why = f"its process was stopped by a signal, and no role had made progress for {idle_s:.3g} s. It was ended."
         turn.change(key, fenced=why)
-        turn.tell(KillRole, key)
+        turn.tell(key, Kill())
 
 
 def give_up_frozen(turn: StateUpdate, keys: Sequence[Key], *, alone: bool = False) -> None:
@@ -208,7 +208,7 @@ def _tell_of_loss(turn: StateUpdate, keys: Sequence[Key]) -> None:
     for key in members:
         if key not in keys and turn.roles[key].phase in (RolePhase.MEETING, RolePhase.RUNNING):
             for lost in keys:
-                turn.tell(TellOfLoss, key, peer=members.index(lost), lost_attempt=turn.roles[lost].attempt)
+                turn.tell(key, PeerLost(peer=members.index(lost), lost_attempt=turn.roles[lost].attempt))
 
 
 def restart_needed(turn: StateUpdate, key: Key, message: CannotGoOn) -> None:

@@ -1,11 +1,11 @@
-"""The messages that change the course of a run. All others are in :mod:`dask_train.process.messages`.
+"""The messages that change the course of a run, or follow from it. All others: :mod:`dask_train.process.messages`.
 
 A field that is not in a message's ``repr`` does not affect the course, and is left out of recorded runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -121,3 +121,68 @@ class WorkerLost(Message):
     """A Dask worker has left the cluster; reported by the scheduler, so of no role."""
 
     address: str
+
+
+# What a driver tells an agent; of fields that it fills in itself when it sends them, the default means nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartProcess(Message):
+    """Start the role process, one of ``roles_on_host``.
+
+    ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`. ``counts`` are how
+    many there are of each role, where these are others than at first. It ``joins`` where the others train already.
+    """
+
+    roles_on_host: int = 1
+    device: str | None = None
+    num_sharing: int = 1
+    counts: Mapping[str, int] = field(default_factory=dict)
+    joins: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Message):
+    """Open the role's data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Go(Message):
+    """Let the role meet its peers, and enter the user's function."""
+
+    peers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    timeout_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Met(Message):
+    """All training roles wait for each other: their addresses in order; or why they never will.
+
+    ``secret`` is what they know each other by; ``attempts`` tells which start of each it is, where one that is lost is
+    replaced in place.
+    """
+
+    addresses: Sequence[str] = ()
+    error: str = ""
+    secret: bytes = field(default=b"", repr=False)
+    attempts: Sequence[int] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerLost(Message):
+    """The process of a training role is gone, by its number among these; it will be replaced in place."""
+
+    peer: int
+    lost_attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resize(Message):
+    """Train in as many workers of this role as given, from the next sync point on."""
+
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill(Message):
+    """End the process at once."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from dask_train.run import commands, events
-from dask_train.run.messages import RoleProcess
+from dask_train.run import commands, events, messages
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RunPlan, RunState
-from dask_train.run.transitions import ACTIONS, ROLE_ACTIONS, begin, step
+from dask_train.run.transitions import begin, step
 
-_EVENTS = {kind.__name__: kind for kind in (*ACTIONS, *ROLE_ACTIONS)}
+_KINDS = {**vars(messages), **vars(events), **vars(commands)}
 
 
 def to_record(
@@ -37,9 +36,9 @@ def replay(lines: Sequence[dict[str, Any]]) -> list[tuple[list[dict[str, Any]], 
     state, _ = begin(RunPlan(**plan), lines[0]["time"])
     compared = []
     for line in lines[1:]:
-        of = None if line["of"] is None else RoleProcess(*line["of"])
-        state, todo = step(state, events.Event(line["time"], _made(_EVENTS, line["event"]), of))
-        then = [_named(_made(vars(commands), each)) for each in line["commands"]]  # one recorded may have fewer fields
+        of = None if line["of"] is None else messages.RoleProcess(*line["of"])
+        state, todo = step(state, events.Event(line["time"], _made(line["event"]), of))
+        then = [_named(_made(each)) for each in line["commands"]]  # one recorded may have fewer fields
         compared.append((then, [_named(command) for command in todo]))
     return compared
 
@@ -50,6 +49,8 @@ def _named(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, messages.Message):
+        return _named(value)
     if isinstance(value, tuple | list | frozenset):
         items = [_plain(item) for item in value]
         return sorted(items) if isinstance(value, frozenset) else items
@@ -58,9 +59,9 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, commands.Verdict) else value
 
 
-def _made(kinds: Mapping[str, Any], plain: dict[str, Any]) -> Any:
-    values = {name: _tuples(value) for name, value in plain.items()}
-    return kinds[values.pop("is")](**values)
+def _made(plain: dict[str, Any]) -> Any:
+    values = {name: _made(value) if name == "message" else _tuples(value) for name, value in plain.items()}
+    return _KINDS[values.pop("is")](**values)
 
 
 def _tuples(value: Any) -> Any:

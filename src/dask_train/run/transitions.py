@@ -10,19 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dask_train.run import deadlines, events, lost_roles, messages, resizing
-from dask_train.run.commands import (
-    AskToStop,
-    Command,
-    EnterFunction,
-    Finish,
-    Free,
-    Key,
-    LoadData,
-    Meet,
-    PlaceRoles,
-    StartRole,
-    Verdict,
-)
+from dask_train.run.commands import Command, Finish, Free, Key, PlaceRoles, Verdict
 from dask_train.run.state import ALIVE, Phase, Role, RolePhase, RunPlan, RunState, name_of
 from dask_train.run.state_update import StateUpdate
 
@@ -67,9 +55,10 @@ def _placed(update: StateUpdate, event: events.Placed) -> None:
     update.progressed = update.time
     for key in keys:
         update.move(key, RolePhase.STARTING, address=event.places["/".join(map(str, key))], loaded=False)
-        update.tell(StartRole, key, counts=resizing.counts_of(update), joins=key in resizing.joining(update))
+        counts, joins = resizing.counts_of(update), key in resizing.joining(update)
+        update.tell(key, messages.StartProcess(counts=counts, joins=joins))
         if update.data_ready and key[0] in update.plan.with_data:
-            update.tell(LoadData, key)
+            update.tell(key, messages.Load())
 
 
 def _no_room(update: StateUpdate, event: events.NoRoom) -> None:
@@ -118,7 +107,7 @@ def _data_ready(update: StateUpdate, _: events.DataReady) -> None:
     update.progressed = update.time
     for key, role in update.roles.items():
         if role.phase in (RolePhase.STARTING, RolePhase.READY) and key[0] in update.plan.with_data:
-            update.tell(LoadData, key)
+            update.tell(key, messages.Load())
 
 
 def _let_go(update: StateUpdate) -> None:
@@ -131,9 +120,9 @@ def _let_go(update: StateUpdate) -> None:
     if update.phase in (Phase.RUNNING, Phase.COMPLETING):
         for key in waiting:
             update.move(key, RolePhase.MEETING)
-            update.tell(EnterFunction, key)
+            update.tell(key, messages.Go())
             if update.phase is Phase.COMPLETING:  # the others have been asked already
-                update.tell(AskToStop, key, reason=_RETURNED)
+                update.tell(key, messages.Stop(reason=_RETURNED))
 
 
 def _started(update: StateUpdate, key: Key, _: messages.Started) -> None:
@@ -168,19 +157,17 @@ def _let_meet(update: StateUpdate) -> None:
     waiting = {key: update.roles[key].meets_at for key in members if update.roles[key].meets_at}
     ended = [key for key in members if update.roles[key].phase is RolePhase.RETURNED]
     returned = next((key for key in ended if not resizing.is_to_leave(update, key)), None)
-    answer: dict[str, Any]
     if returned is not None:
-        answer = {"error": f"{name_of(returned)} has returned, and takes part in no collective call any more"}
+        answer = messages.Met(error=f"{name_of(returned)} has returned, and takes part in no collective call any more")
     elif len(waiting) == len(members) and (other_number or resizing.waits_as_before(update)):
-        answer = {"addresses": tuple(waiting.values())}
         hosts = {address.rpartition(":")[0] for address in waiting.values()}
         update.met, update.on_one_host, update.met_on = True, len(hosts) == 1, min(hosts)
-        if update.plan.in_place:
-            answer["attempts"] = tuple(update.roles[key].attempt for key in members)
+        attempts = tuple(update.roles[key].attempt for key in members) if update.plan.in_place else ()
+        answer = messages.Met(addresses=tuple(waiting.values()), attempts=attempts)
     else:
         return
     for key in waiting:
-        update.tell(Meet, key, **answer)
+        update.tell(key, answer)
         update.change(key, meets_at="", meets_size=0)
     if other_number:
         resizing.done(update)
@@ -199,7 +186,7 @@ def _ended(update: StateUpdate, key: Key, _: messages.Ended) -> None:
         update.enter(Phase.COMPLETING)
         for other, role in update.roles.items():
             if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
-                update.tell(AskToStop, other, reason=_RETURNED)
+                update.tell(other, messages.Stop(reason=_RETURNED))
             elif other[0] in update.plan.services:  # one that is being replaced has no role to serve
                 update.forget(other)
 
@@ -213,7 +200,7 @@ def _stop_asked(update: StateUpdate, message: messages.Stop) -> None:
     update.ending = Finish(verdict=Verdict.OK, what=message.reason)
     for key, role in update.roles.items():
         if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
-            update.tell(AskToStop, key, reason=message.reason)
+            update.tell(key, message)
         else:
             update.forget(key)
 

@@ -16,9 +16,9 @@ from dask_train.data.table import Table
 from dask_train.driver.history import History
 from dask_train.driver.job import Job
 from dask_train.errors import ClosedError
-from dask_train.process.messages import Met, Reported, WentOn
+from dask_train.process.messages import Reported, WentOn
 from dask_train.role.time_spent import TimeSpent
-from dask_train.run.messages import RoleProcess
+from dask_train.run.messages import Met, RoleProcess
 from dask_train.run.stopping import RunProgress
 from dask_train.shared_data.in_process import InProcessData
 

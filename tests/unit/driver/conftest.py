@@ -17,10 +17,9 @@ from dask_train.driver import loop as loop_module
 from dask_train.driver.job import Job
 from dask_train.driver.loop import Driver
 from dask_train.frameworks.registry import find_framework
-from dask_train.process import messages
 from dask_train.process.messages import from_plain, to_plain
 from dask_train.run import events
-from dask_train.run.messages import Ended, Exited, Message, Ready, RoleProcess, Started
+from dask_train.run.messages import Ended, Exited, Go, Message, Ready, RoleProcess, Started, StartProcess
 from dask_train.run.state import RolePhase, RunPlan
 
 TEST_S = 30.0  # how long anything may take here
@@ -230,10 +229,10 @@ class Driven:
     async def running(self) -> None:
         """Let the agents play their part until the users' functions run."""
         keys = self.driver.job.plan.role_keys()
-        await self.scheduler.until(lambda: len(self.scheduler.sent(messages.StartProcess)) == len(keys))
+        await self.scheduler.until(lambda: len(self.scheduler.sent(StartProcess)) == len(keys))
         for number, (role, rank) in enumerate(keys):
             self.scheduler.tells(Ready(pid=100 + number, peer=f"h:{number}"), role, rank)
-        await self.scheduler.until(lambda: len(self.scheduler.sent(messages.Go)) == len(keys))
+        await self.scheduler.until(lambda: len(self.scheduler.sent(Go)) == len(keys))
         for role, rank in keys:
             self.scheduler.tells(Started(), role, rank)
         roles = self.driver.state.roles

@@ -14,18 +14,9 @@ import pytest
 from dask_train.data.stream import Stream
 from dask_train.driver.agent_messages import AgentMessages
 from dask_train.driver.clock import RunClock
-from dask_train.process.messages import (
-    DataSetWanted,
-    GroupWanted,
-    Message,
-    Progress,
-    Reported,
-    RoleProcess,
-    Value,
-    from_plain,
-    to_plain,
-)
+from dask_train.process.messages import DataSetWanted, GroupWanted, Progress, Reported, Value, from_plain, to_plain
 from dask_train.run import events, messages
+from dask_train.run.messages import Message, RoleProcess
 from dask_train.run.transitions import ACTIONS, ROLE_ACTIONS
 from dask_train.scheduler.runs import worker_lost
 

@@ -15,12 +15,12 @@ from dask_train.process import messages
 from dask_train.run import events
 from dask_train.run.bounds import WorkerBounds
 from dask_train.run.commands import Verdict
-from dask_train.run.messages import Exited, RoleProcess, WorkerLost
+from dask_train.run.messages import Exited, RoleProcess, StartProcess, WorkerLost
 from dask_train.run.recovery import RecoveryPolicy
 
 
 async def started(it: Any, *, num: int = 1) -> None:
-    await it.scheduler.until(lambda: len(it.scheduler.sent(messages.StartProcess)) >= num)
+    await it.scheduler.until(lambda: len(it.scheduler.sent(StartProcess)) >= num)
 
 
 def happened(it: Any, kind: type[Any]) -> list[Any]:
@@ -40,7 +40,7 @@ async def test_roles_of_a_dask_worker_have_one_agent_which_is_there_before_their
 async def test_cores_of_a_host_are_shared_by_all_that_runs_there(driven):
     async with driven({"runs_on_host": 3}, worker=2, ps=1) as it:
         await started(it, num=3)
-        assert {message.roles_on_host for _, message, _ in it.scheduler.sent(messages.StartProcess)} == {9}
+        assert {message.roles_on_host for _, message, _ in it.scheduler.sent(StartProcess)} == {9}
         it.driver.stop("enough")
 
 
@@ -52,7 +52,7 @@ async def test_roles_that_are_lost_together_share_the_cores_as_before(driven):
         for rank in (1, 2):
             it.scheduler.tells(Exited(cause="it was killed."), "worker", rank)
         await started(it, num=5)
-        assert [message.roles_on_host for _, message, _ in it.scheduler.sent(messages.StartProcess)] == [3] * 5
+        assert [message.roles_on_host for _, message, _ in it.scheduler.sent(StartProcess)] == [3] * 5
         it.driver.stop("enough")
 
 
@@ -72,7 +72,7 @@ async def test_an_agent_that_fails_is_told_of_and_the_next_role_there_has_anothe
         first.set_exception(ZeroDivisionError("a bug of ours"))
         await started(it, num=2)
         assert it.scheduler.agents["a"] is not first
-        assert [of.attempt for _, _, of in it.scheduler.sent(messages.StartProcess)] == [0, 1]
+        assert [of.attempt for _, _, of in it.scheduler.sent(StartProcess)] == [0, 1]
         it.driver.stop("enough")
     assert happened(it, events.AgentFailed)[0].error == "ZeroDivisionError: a bug of ours."
 

@@ -13,7 +13,7 @@ from dask_train.data.stream import Stream
 from dask_train.driver.agent_messages import HANDLERS
 from dask_train.process import messages
 from dask_train.process.messages import Answer, CallFunction, GroupComputed, Mapped, all_messages, from_plain, to_plain
-from dask_train.run.messages import DataFailed, DataProgressed, Message, RoleProcess, Stop, WorkerLost
+from dask_train.run.messages import DataFailed, DataProgressed, Message, RoleProcess, StartProcess, Stop, WorkerLost
 from dask_train.transport.frames import descriptors_of, with_descriptors
 from dask_train.worker.agent import _OBEYED
 
@@ -36,7 +36,7 @@ ROOTS = {messages.Question}
 # What the three parties take without a table: of no role, or before there is a process.
 BESIDE = {
     WorkerLost, DataProgressed, DataFailed, messages.DataSetPlaces,
-    messages.StartProcess, Stop,
+    StartProcess, Stop,
 }  # fmt: skip
 
 

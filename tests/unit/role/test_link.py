@@ -27,19 +27,16 @@ from dask_train.process.messages import (
     DataSetWanted,
     GroupWanted,
     Mapped,
-    Met,
     Notice,
-    PeerLost,
     Progress,
     Reported,
-    Resize,
     RowsWanted,
     StreamLeft,
     Value,
 )
 from dask_train.role import link as link_module
 from dask_train.role.link import BUNDLE, SocketLink
-from dask_train.run.messages import CannotGoOn, Ended, Meets, Message, Ready, Started, Stop
+from dask_train.run.messages import CannotGoOn, Ended, Meets, Message, Met, PeerLost, Ready, Resize, Started, Stop
 from dask_train.transport.frames import MAX_DESCRIPTORS, FrameReader, descriptors_of, encode
 
 STREAM = Stream(2, 0, 1, True, 7)

@@ -15,10 +15,11 @@ Key = tuple[str, int]
 
 
 def told(command: commands.Command) -> str:
-    """``StartRole worker/0#1@a`` is the start of worker 0, attempt 1, on a."""
+    """``StartProcess worker/0#1@a`` is the start of worker 0, attempt 1, on a."""
+    if isinstance(command, commands.Tell):
+        to = command.to
+        return f"{type(command.message).__name__} {to.role}/{to.rank}#{to.attempt}@{command.address}"
     name = type(command).__name__
-    if isinstance(command, commands.RoleCommand):
-        return f"{name} {command.role}/{command.rank}#{command.attempt}@{command.address}"
     if isinstance(command, commands.Finish):
         return f"{name} {command.verdict}"
     return " ".join([name, *(f"{role}/{rank}" for role, rank in command.roles)])

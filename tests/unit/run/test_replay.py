@@ -76,8 +76,8 @@ def test_what_has_changed_since_is_seen(a_run):
 
 def test_every_kind_of_event_is_found_again(a_run):
     run = a_run().running()
-    kinds = [*messages.Message.__subclasses__(), *events.DriverEvent.__subclasses__()]
-    kinds = [kind for kind in kinds if kind.__module__ in (messages.__name__, events.__name__)]
+    kinds = [*ACTIONS, *ROLE_ACTIONS]
+    assert set(events.DriverEvent.__subclasses__()) < set(kinds)
     texts = dict.fromkeys(("wanted", "why", "change", "error", "cause", "reason", "address", "peer"), "x")
     values = {
         **texts,
@@ -96,7 +96,6 @@ def test_every_kind_of_event_is_found_again(a_run):
         what = kind(**{name: value for name, value in values.items() if name in kind.__dataclass_fields__})
         of = messages.RoleProcess("worker", 0, 0) if kind in ROLE_ACTIONS else None
         log.append((events.Event(1.0, what, of), ()))
-    assert set(kinds) == ACTIONS.keys() | ROLE_ACTIONS.keys()
     lines = json.loads(json.dumps(to_record(run.first, log)))
     assert [line["event"]["is"] for line in lines[1:]] == [kind.__name__ for kind in kinds]
     assert len(replay(lines)) == len(kinds)

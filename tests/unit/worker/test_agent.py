@@ -21,10 +21,13 @@ from dask_train.run.messages import (
     Ended,
     Exited,
     Failed,
+    Go,
+    Load,
     Loaded,
     Message,
     Ready,
     RoleProcess,
+    StartProcess,
     Stop,
 )
 from dask_train.settings.process import Settings
@@ -203,7 +206,7 @@ class Served:
 
     async def child(self, rank: int = 0, attempt: int = 0, roles_on_host: int = 1) -> Child:
         """A role process that has been started."""
-        self.orders(messages.StartProcess(roles_on_host=roles_on_host), rank, attempt)
+        self.orders(StartProcess(roles_on_host=roles_on_host), rank, attempt)
         of = ("worker", rank, attempt)
         found = await self.until(lambda: [c for c in Child.made if (c.role, c.rank, c.attempt) == of])
         await self.until(lambda: found[0].told or found[0].done.is_set())
@@ -258,9 +261,9 @@ def test_a_process_is_told_who_it_is_and_what_to_enter(play):
         assert (begin.attempt, begin.function, begin.framework) == (2, Parcel(pickle=b"a function"), b"an adapter")
         assert begin.settings.changed == {"torch": {"default_dtype": "float64"}}
         assert child.num_threads == begin.me.num_threads == 2, "its share of 8 cores"
-        it.orders(messages.Load(), 1, 2)
+        it.orders(Load(), 1, 2)
         await it.until(lambda: it.told(Loaded))
-        it.orders(messages.Go(peers={"worker": ["a", "b"]}, timeout_s=1.0), 1, 2)
+        it.orders(Go(peers={"worker": ["a", "b"]}, timeout_s=1.0), 1, 2)
         enter = await it.until(lambda: child.told[1:])
         assert (enter[0].data, enter[0].peers, enter[0].data_timeout_s) == (
             "data set 0 of worker 1",
@@ -296,7 +299,7 @@ def test_a_process_that_can_not_be_started_is_told_of(play, monkeypatch):
     monkeypatch.setattr(Child, "can_not_start", OSError(12, "Cannot allocate memory"))
 
     async def story(it):
-        it.orders(messages.StartProcess(roles_on_host=1))
+        it.orders(StartProcess(roles_on_host=1))
         await it.until(lambda: it.told(Failed))
 
     it = play(story)
@@ -451,7 +454,7 @@ def test_data_of_a_role_that_can_not_be_had_fail_the_run(play):
     async def story(it):
         await it.child()
         it.data.fails = DataError("It is lost.")
-        it.orders(messages.Load())
+        it.orders(Load())
         await it.until(lambda: it.told(DataFailed))
         assert not it.told(Loaded)
 
@@ -510,7 +513,7 @@ def test_a_start_that_fails_within_the_agent_ends_it_with_that(play, monkeypatch
     monkeypatch.setattr(Child, "can_not_start", ZeroDivisionError("a bug of ours"))
 
     async def story(it):
-        it.orders(messages.StartProcess(roles_on_host=1))
+        it.orders(StartProcess(roles_on_host=1))
         await it.until(it.agent._over.is_set)
 
     with pytest.raises(ZeroDivisionError, match="a bug of ours"):
