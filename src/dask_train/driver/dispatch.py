@@ -68,7 +68,7 @@ class Dispatch:
         self._placing: dict[tuple[commands.Key, ...], asyncio.Task[Any]] = {}
         plan = self._job.plan
         with_device = [role for role in plan.counts if role != "ps"]
-        self._devices = RunDevices(self._peer, self._job.gpus, with_device, context.history.notice)
+        self._devices = RunDevices(self._peer, self._job.run.gpus, with_device, context.history.notice)
         self._brief = Brief(
             run=self._job.id,
             counts=dict(plan.counts),
@@ -78,11 +78,11 @@ class Dispatch:
             checkpoint=self._job.checkpoint,
             settings=self._job.settings,
             preload=self._job.preload,
-            progress_every_s=min(QUIET_S if self._job.stop is None else LIVELY_S, plan.progress_s / 10),
+            progress_every_s=min(QUIET_S if self._job.run.stop is None else LIVELY_S, plan.progress_s / 10),
             data_timeout_s=plan.progress_s,
             stop_s=plan.stop_s,
-            needs_devices=self._job.gpus == 1,
-            leave_within_s=(0.0 if self._job.follows is None else LEAVE_S) if plan.in_place else None,
+            needs_devices=self._job.run.gpus == 1,
+            leave_within_s=(0.0 if self._job.run.follows is None else LEAVE_S) if plan.in_place else None,
         )
         self._lent = {role: function.lent() for role, function in self._job.functions.items()}
         self._is_large = any(function.segments for function in self._job.functions.values())
@@ -145,7 +145,7 @@ class Dispatch:
         roles = self._context.state.roles
         self._was_on.update({key: role.address for key, role in roles.items() if role.address})
         where = [self._was_on[key] for key in roles if key in self._was_on]
-        return Counter(self._hosts.get(each, each) for each in where)[host] * self._job.runs_on_host
+        return Counter(self._hosts.get(each, each) for each in where)[host] * self._job.run.runs_on_host
 
     def _peers(self) -> dict[str, list[str]]:
         peers: dict[str, list[str]] = {}
@@ -269,10 +269,10 @@ class Dispatch:
                 run=self._job.id,
                 request=request,
                 roles=wanted,
-                on=self._job.on,
+                on=self._job.run.on,
                 timeout_s=max(0.0, min(PLACE_POLL_S, left_s)),
                 host=host,
-                devices=await self._devices.request(self._job.on),
+                devices=await self._devices.request(self._job.run.on),
             )
             status = answer["status"]
             if status == "OK":
@@ -303,7 +303,7 @@ class Dispatch:
         roles = self._context.state.roles
         if command.beside is not None:
             return self.host_of(roles[command.beside].address)
-        if self._job.follows is None:
+        if self._job.run.follows is None:
             return ""
         others = [role.address for key, role in roles.items() if key not in command.roles and role.phase in ALIVE]
         return next(filter(None, map(self.host_of, others)), "")

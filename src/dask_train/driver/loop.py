@@ -70,7 +70,7 @@ class Driver(RunContext):
         self._rule_seen = 0
         self._num_waits = 0
         self.resizing = asyncio.Lock()  # one change of the number of workers after the other
-        self.follows = job.follows  # None once the user has asked for a number
+        self.follows = job.run.follows  # None once the user has asked for a number
         self._noted: dict[str, Any] = {}
         self._unsent: dict[commands.Key, list[bytes]] = {}  # for roles that have not been started yet
         self.trials: deque[dict[str, Any]] = deque(maxlen=SHOWN_TRIALS)  # of a search, that it was handed last
@@ -151,7 +151,7 @@ class Driver(RunContext):
     def _finished(self) -> None:
         """Note how the run has ended; a stop rule or a logger that raises here is how it has."""
         try:
-            self.history.finished(self.finish, self.job.stop)
+            self.history.finished(self.finish, self.job.run.stop)
         except Exception as error:
             self.finish = commands.Finish(verdict=commands.Verdict.DRIVER, what=in_words(error))
             self.history.driver_error = error
@@ -242,7 +242,7 @@ class Driver(RunContext):
 
     async def _hear(self) -> None:
         since = 0
-        progress_s = min(PROGRESS_S, PROGRESS_PART * self.job.plan.progress_s) if self.job.stop is None else 0.0
+        progress_s = min(PROGRESS_S, PROGRESS_PART * self.job.plan.progress_s) if self.job.run.stop is None else 0.0
         polls = {"run": self.job.id, "timeout_s": self.peer.poll_s, "progress_s": progress_s}
         while True:
             question = {**polls, "since": since}
@@ -262,7 +262,7 @@ class Driver(RunContext):
 
     def _judge(self) -> None:
         """Ask the stop rule about what is new."""
-        rule = self.job.stop
+        rule = self.job.run.stop
         if rule is None or self.state.phase is not Phase.RUNNING:
             return
         seconds = self.now() - self.state.since

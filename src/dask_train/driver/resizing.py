@@ -26,7 +26,7 @@ def check_resize(driver: Driver, workers: int) -> None:
         It may not.
     """
     job = driver.job
-    if job.resizes is None or not job.plan.in_place:
+    if job.run.resizes is None or job.run.window is not None or not job.plan.in_place:
         raise ValueError(f"Run {job.id} keeps its number of workers: {_FOR}.")
     if isinstance(workers, bool) or not isinstance(workers, int):
         raise TypeError(f"workers is {workers!r}; pass a whole number of at least {LEAST}.")
@@ -35,7 +35,7 @@ def check_resize(driver: Driver, workers: int) -> None:
             f"workers is {workers}; a run of several workers continues with at least {LEAST}. Start another one with "
             "workers=1 from its checkpoint."
         )
-    job.resizes(workers)
+    job.run.resizes(workers)
 
 
 async def resize(driver: Driver, workers: int, timeout_s: float) -> None:

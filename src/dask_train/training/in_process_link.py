@@ -56,7 +56,7 @@ class InProcessLink:
     @property
     def stop_reason(self) -> str:
         """Why the role is to stop; empty while it is not."""
-        rule = self._job.stop
+        rule = self._job.run.stop
         if rule is None or self._reason:
             return self._reason
         history = self._history

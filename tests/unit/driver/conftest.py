@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import pickle
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from dask_train.data.parcel import Parcel
 from dask_train.driver import loop as loop_module
 from dask_train.driver.job import Job
 from dask_train.driver.loop import Driver
+from dask_train.driver.settings import RunSettings
 from dask_train.frameworks.registry import find_framework
 from dask_train.process.messages import from_plain, to_plain
 from dask_train.run import events
@@ -210,12 +212,14 @@ class Driven:
 
     def __init__(self, counts: Mapping[str, int], job: dict[str, Any], plan: dict[str, Any]) -> None:
         roles = {"training": frozenset({"worker"}), "services": frozenset(counts) - {"worker"}}
-        job = {"needs": {}, "on": None, "stop": None, "checkpoint": None, "framework": find_framework(None), **job}
+        job = {"checkpoint": None, "framework": find_framework(None), **job}
+        of_run = {each.name for each in fields(RunSettings)} - {"checkpoint"}
+        run = RunSettings(**{"gpus": None} | {name: job.pop(name) for name in of_run & set(job)})
         names = dict.fromkeys(counts, "train")
         job = {"functions": dict.fromkeys(counts, Parcel(pickle=b"a function")), **job}
         self.scheduler, self.data = Scheduler(), Data()
         whole = RunPlan(counts=dict(counts), **{"stop_s": 0.2, **roles, **plan})
-        self.driver = Driver(self.scheduler, Job(id="run", plan=whole, names=names, **job), self.data)
+        self.driver = Driver(self.scheduler, Job(id="run", plan=whole, run=run, names=names, **job), self.data)
         self.events: list[events.Event] = []
         turned = self.driver.history.turned
 
