@@ -29,13 +29,13 @@ from recording import save, summary
 
 import dask_train as dt
 from dask_train.data.columns import Columns
+from dask_train.driver.settings import RunInputs, RunSettings
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.spec import FitTask
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
 from dask_train.keras_models.serialization import model_to_parts
 from dask_train.training.launch import launch
-from dask_train.training.settings import RunInputs, RunSettings
 
 WIDTHS = (784, 1024, 1024, 896, 64)  # 2.83 million weights and biases
 STEPS, WARM_STEPS = 100, 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -14,8 +13,24 @@ from dask_train.driver.dispatch import Dispatch
 from dask_train.driver.run_context import RunContext
 from dask_train.errors import ClosedError, DataError
 from dask_train.process import messages
-from dask_train.process.messages import Message, RoleProcess, fields_of
-from dask_train.run import events
+from dask_train.process.messages import fields_of
+from dask_train.run.events import AwaitsClient, Progressed
+from dask_train.run.messages import (
+    CannotGoOn,
+    DataFailed,
+    DataProgressed,
+    Ended,
+    Exited,
+    Failed,
+    Loaded,
+    Meets,
+    Message,
+    Ready,
+    RoleProcess,
+    Started,
+    Stop,
+    WorkerLost,
+)
 
 # How often a role's progress is noted; reports may come thousands a second.
 PROGRESS_S = 1.0
@@ -29,33 +44,28 @@ class AgentMessages:
         self._awaits: dict[RoleProcess, bool] = {}  # which attempt of a role awaits the client
 
     def handle(self, message: Message, of: RoleProcess | None) -> None:
-        """Handle a message of an agent, the scheduler or another client. Events get the time of the driver's clock."""
+        """Handle a message of an agent, the scheduler or another client."""
         match message:
-            case messages.WorkerLost():
+            case WorkerLost():
                 self._dispatch.worker_lost(message.address)
-                self._context.happened(_event(message, self._context.now()))
-            case messages.Stop():
-                self._context.happened(events.StopAsked(time=self._context.now(), reason=message.reason))
-            case messages.DataFailed() | messages.DataProgressed():
-                self._context.happened(_event(message, self._context.now()))
+                self._context.happened(message)
+            case Stop() | DataFailed() | DataProgressed():
+                self._context.happened(message)
             case _:
                 assert of is not None
                 if self._context.state.roles[of.key].attempt == of.attempt:
                     HANDLERS[type(message)](self, of, message)
 
-    def _happened(self, kind: type[events.RoleEvent], of: RoleProcess, **more: Any) -> None:
-        self._context.happened(kind(time=self._context.now(), **of._asdict(), **more))
-
     # Where the role is
 
     def _turned(self, of: RoleProcess, message: Message) -> None:
-        self._context.happened(_event(message, self._context.now(), of))
+        self._context.happened(message, of)
 
-    def _ended(self, of: RoleProcess, message: messages.Ended) -> None:
+    def _ended(self, of: RoleProcess, message: Ended) -> None:
         self._context.history.results[of.key] = message
-        self._turned(of, message)
+        self._turned(of, Ended())  # the event log keeps no results
 
-    def _failed(self, of: RoleProcess, message: messages.Failed) -> None:
+    def _failed(self, of: RoleProcess, message: Failed) -> None:
         self._context.history.raised[of.key] = message
         self._turned(of, message)
 
@@ -63,12 +73,12 @@ class AgentMessages:
 
     def _moved(self, of: RoleProcess, message: messages.Progress | messages.Reported | messages.Value) -> None:
         if self._context.history.moved(of.key, message, self._context.now(), PROGRESS_S):
-            self._happened(events.Progressed, of)
+            self._context.happened(Progressed(), of)
         known = self._awaits.get(of, False)  # the state may be some events behind
         awaits = message.awaits_client if isinstance(message, messages.Progress) else known
         if awaits != known:
             self._awaits[of] = awaits
-            self._happened(events.AwaitsClient, of, awaits=awaits)
+            self._context.happened(AwaitsClient(awaits=awaits), of)
 
     def _noted(self, of: RoleProcess, message: Message) -> None:
         self._context.history.record(of, message)
@@ -103,7 +113,7 @@ class AgentMessages:
             self._dispatch.answer(of, messages.GroupComputed(**question, error=str(error)))
         except DataError as error:
             self._context.history.driver_error = error.__cause__
-            self._context.happened(events.DataLost(time=self._context.now(), error=str(error)))
+            self._context.happened(DataFailed(error=str(error)))
         else:
             self._dispatch.answer(of, messages.GroupComputed(**question, schema=schema, parts=parts))
 
@@ -113,7 +123,7 @@ class AgentMessages:
         """Tell a role that waits for data that Dask computes these keys, as long as it does: it has not stalled."""
 
         def tell() -> None:
-            self._happened(events.Progressed, of)
+            self._context.happened(Progressed(), of)
             self._dispatch.answer(of, to_come)
 
         return while_computed(self._context.peer, keys, self._context.state.plan.progress_s / LOOKS, tell)
@@ -122,38 +132,10 @@ class AgentMessages:
         self._context.data.by_role[of.role].left(of.role, of.rank, message.stream)
 
 
-def _event(message: Message, time: float, of: RoleProcess | None = None) -> events.Event:
-    """Return the event that a message is, with what the message says of the event's fields."""
-    kind = EVENTS[type(message)]
-    stamp = {"time": time, **(of._asdict() if of is not None else {})}
-    names = [each.name for each in dataclasses.fields(kind) if each.name not in stamp]
-    return kind(**stamp, **{name: getattr(message, name) for name in names})
-
-
-# What becomes an event of the run, with its time and role.
-EVENTS: dict[type[Message], type[events.Event]] = {
-    messages.Ready: events.RoleReady,
-    messages.Loaded: events.DataLoaded,
-    messages.Started: events.RoleStarted,
-    messages.Meets: events.RoleMeets,
-    messages.CannotGoOn: events.RestartNeeded,
-    messages.Ended: events.RoleEnded,
-    messages.Failed: events.RoleFailed,
-    messages.Exited: events.RoleExited,
-    messages.WorkerLost: events.DaskWorkerLost,
-    messages.DataProgressed: events.PartitionComputed,
-    messages.DataFailed: events.DataLost,
-}
-
 HANDLERS: dict[type[Message], Callable[[AgentMessages, RoleProcess, Any], None]] = {
-    messages.Ready: AgentMessages._turned,
-    messages.Loaded: AgentMessages._turned,
-    messages.Started: AgentMessages._turned,
-    messages.Meets: AgentMessages._turned,
-    messages.CannotGoOn: AgentMessages._turned,
-    messages.Ended: AgentMessages._ended,
-    messages.Failed: AgentMessages._failed,
-    messages.Exited: AgentMessages._turned,
+    **dict.fromkeys((Ready, Loaded, Started, Meets, CannotGoOn, Exited), AgentMessages._turned),
+    Ended: AgentMessages._ended,
+    Failed: AgentMessages._failed,
     messages.Progress: AgentMessages._moved,
     messages.Reported: AgentMessages._moved,
     messages.Value: AgentMessages._moved,

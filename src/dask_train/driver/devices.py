@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dask_train.cluster.devices import AUTO, DeviceOffer, Gpus, ask_offers
@@ -35,7 +35,7 @@ class RunDevices:
         self._given: dict[Key, str] = {}  # uuids
         self._has_said_sharing = False
 
-    async def request(self, on: list[str] | None) -> dict[str, Any] | None:
+    async def request(self, on: Sequence[str] | None) -> dict[str, Any] | None:
         """Return what the scheduler is asked for besides threads; None for nothing.
 
         ``"auto"`` is decided once: when a role starts again, it does not move from a device to the processor.

@@ -23,8 +23,9 @@ from dask_train.driver.devices import RunDevices
 from dask_train.driver.run_context import RunContext
 from dask_train.printing import say
 from dask_train.process import messages
-from dask_train.process.messages import Message, RoleProcess, to_plain
+from dask_train.process.messages import to_plain
 from dask_train.run import commands, events
+from dask_train.run.messages import Go, Load, Message, Met, RoleProcess, StartProcess, WorkerLost
 from dask_train.run.state import ALIVE, name_of
 from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.streaming import StreamOnDask
@@ -67,7 +68,7 @@ class Dispatch:
         self._placing: dict[tuple[commands.Key, ...], asyncio.Task[Any]] = {}
         plan = self._job.plan
         with_device = [role for role in plan.counts if role != "ps"]
-        self._devices = RunDevices(self._peer, self._job.gpus, with_device, context.history.notice)
+        self._devices = RunDevices(self._peer, self._job.run.gpus, with_device, context.history.notice)
         self._brief = Brief(
             run=self._job.id,
             counts=dict(plan.counts),
@@ -77,11 +78,11 @@ class Dispatch:
             checkpoint=self._job.checkpoint,
             settings=self._job.settings,
             preload=self._job.preload,
-            progress_every_s=min(QUIET_S if self._job.stop is None else LIVELY_S, plan.progress_s / 10),
+            progress_every_s=min(QUIET_S if self._job.run.stop is None else LIVELY_S, plan.progress_s / 10),
             data_timeout_s=plan.progress_s,
             stop_s=plan.stop_s,
-            needs_devices=self._job.gpus == 1,
-            leave_within_s=(0.0 if self._job.follows is None else LEAVE_S) if plan.in_place else None,
+            needs_devices=self._job.run.gpus == 1,
+            leave_within_s=(0.0 if self._job.run.follows is None else LEAVE_S) if plan.in_place else None,
         )
         self._lent = {role: function.lent() for role, function in self._job.functions.items()}
         self._is_large = any(function.segments for function in self._job.functions.values())
@@ -94,42 +95,25 @@ class Dispatch:
             for roles in [roles for roles in self._placing if set(roles) & set(command.roles)]:
                 self._placing.pop(roles).cancel()
             self._orders.put_nowait(("place" if isinstance(command, commands.PlaceRoles) else "free", command))
-        elif isinstance(command, commands.RoleCommand):
-            if isinstance(command, commands.StartRole) and command.address not in self._agents:
+        elif isinstance(command, commands.Tell):
+            if isinstance(command.message, StartProcess) and command.address not in self._agents:
                 self._orders.put_nowait(("agent", command.address))
-            of = RoleProcess(command.role, command.rank, command.attempt)
-            if isinstance(command, commands.LoadData):
-                self.tell_of(of, 0, self._context.data.by_role[command.role])
-            self._send(command.address, self._message_of(command), of)
+            if isinstance(command.message, Load):
+                self.tell_of(command.to, 0, self._context.data.by_role[command.to.role])
+            self._send(command.address, self._completed(command), command.to)
 
-    def _message_of(self, command: commands.RoleCommand) -> Message:
-        """Return the message that tells an agent to carry out a command."""
-        message: Message
-        match command:
-            case commands.StartRole():
-                use = self._devices.use_of((command.role, command.rank), command.address)
-                message = messages.StartProcess(
-                    roles_on_host=self._roles_on_host(command.address),
-                    device=use.entry,
-                    num_sharing=use.num_sharing,
-                    counts=command.counts,
-                    joins=command.joins,
-                )
-            case commands.LoadData():
-                message = messages.Load()
-            case commands.EnterFunction():
-                message = messages.Go(peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
-            case commands.Meet(addresses=addresses, error=error, attempts=attempts):
-                message = messages.Met(addresses=addresses, error=error, secret=self._secret, attempts=attempts)
-            case commands.TellOfLoss():
-                message = messages.PeerLost(peer=command.peer, lost_attempt=command.lost_attempt)
-            case commands.TellSize():
-                message = messages.Resize(size=command.size)
-            case commands.AskToStop():
-                message = messages.Stop(reason=command.reason)
-            case _:
-                message = messages.Kill()
-        return message
+    def _completed(self, command: commands.Tell) -> Message:
+        """Return the message of a command, with the fields that the state of the run does not know."""
+        match command.message:
+            case StartProcess() as message:
+                use = self._devices.use_of(command.to.key, command.address)
+                num_roles = self._roles_on_host(command.address)
+                return replace(message, roles_on_host=num_roles, device=use.entry, num_sharing=use.num_sharing)
+            case Go() as message:
+                return replace(message, peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
+            case Met() as message:
+                return replace(message, secret=self._secret)
+        return command.message
 
     def _send(self, address: str, message: Message, of: RoleProcess | None = None) -> None:
         self._orders.put_nowait(("message", (address, to_plain(message, of))))
@@ -161,7 +145,7 @@ class Dispatch:
         roles = self._context.state.roles
         self._was_on.update({key: role.address for key, role in roles.items() if role.address})
         where = [self._was_on[key] for key in roles if key in self._was_on]
-        return Counter(self._hosts.get(each, each) for each in where)[host] * self._job.runs_on_host
+        return Counter(self._hosts.get(each, each) for each in where)[host] * self._job.run.runs_on_host
 
     def _peers(self) -> dict[str, list[str]]:
         peers: dict[str, list[str]] = {}
@@ -208,7 +192,7 @@ class Dispatch:
         if (
             answer["status"] != "OK"
         ):  # it has left, which may have been reported before the driver knew that roles are there
-            self._context.happened(events.DaskWorkerLost(time=self._context.now(), address=address))
+            self._context.happened(WorkerLost(address=address))
             return
         versions = {"python": platform.python_version(), "dask_train": __version__}
         brief: Any = await self._brief_for(address)
@@ -218,7 +202,7 @@ class Dispatch:
                     f"train-brief-{uuid.uuid4().hex}", brief, address=address
                 )
             except (OSError, KeyError, ValueError):  # what Dask raises of a Dask worker that leaves meanwhile
-                self._context.happened(events.DaskWorkerLost(time=self._context.now(), address=address))
+                self._context.happened(WorkerLost(address=address))
                 return
         future = self._peer.dask_end.submit(
             ByValue(agent_task.run_agent, agent_task),
@@ -270,7 +254,7 @@ class Dispatch:
 
     def _agent_ended(self, address: str, future: Future, error: str) -> None:
         self._forget_agent(address, future)
-        self._context.happened(events.AgentFailed(time=self._context.now(), address=address, error=error))
+        self._context.happened(events.AgentFailed(address=address, error=error))
 
     async def _place(self, command: commands.PlaceRoles) -> None:
         """Ask the scheduler to place roles until it has, or can't, or the command's timeout has passed."""
@@ -285,10 +269,10 @@ class Dispatch:
                 run=self._job.id,
                 request=request,
                 roles=wanted,
-                on=self._job.on,
+                on=self._job.run.on,
                 timeout_s=max(0.0, min(PLACE_POLL_S, left_s)),
                 host=host,
-                devices=await self._devices.request(self._job.on),
+                devices=await self._devices.request(self._job.run.on),
             )
             status = answer["status"]
             if status == "OK":
@@ -311,11 +295,7 @@ class Dispatch:
                 change = "Wait for what uses the cluster, add Dask workers, or raise train.placement.timeout."
             roles = [list(key) for key in command.roles]
             await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
-            self._context.happened(
-                events.NoRoom(
-                    time=self._context.now(), wanted=f"{problem}.", why=why, change=change, roles=command.roles
-                )
-            )
+            self._context.happened(events.NoRoom(wanted=f"{problem}.", why=why, change=change, roles=command.roles))
             return
 
     def _host_for(self, command: commands.PlaceRoles) -> str:
@@ -323,7 +303,7 @@ class Dispatch:
         roles = self._context.state.roles
         if command.beside is not None:
             return self.host_of(roles[command.beside].address)
-        if self._job.follows is None:
+        if self._job.run.follows is None:
             return ""
         others = [role.address for key, role in roles.items() if key not in command.roles and role.phase in ALIVE]
         return next(filter(None, map(self.host_of, others)), "")
@@ -346,7 +326,7 @@ class Dispatch:
             self._has_said_sharing = True
             shared = f"{len(places)} roles share {answer['threads']} threads of the Dask cluster"
             say(f"{shared}.")
-        self._context.happened(events.Placed(time=self._context.now(), places=places))
+        self._context.happened(events.Placed(places=places))
 
     async def end(self, summary: dict[str, Any], timeout_s: float) -> None:
         """End the run in the scheduler, which ends the agents, and wait for them.

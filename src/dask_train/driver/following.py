@@ -77,7 +77,7 @@ async def _num_places(driver: Driver, known: int, timeout_s: float) -> int:
     state, host = driver.state, ""
     for key in state.plan.training_keys():
         host = host or driver.dispatch.host_of(state.roles[key].address)
-    places: dict[str, Any] = {"on": driver.job.on, "host": host, "needs": dict(driver.job.needs.get(ROLE, {}))}
+    places: dict[str, Any] = {"on": driver.job.run.on, "host": host, "needs": dict(driver.job.needs.get(ROLE, {}))}
     question: dict[str, Any] = {"run": driver.job.id, "places": places, "known": known, "timeout_s": timeout_s}
     answer = await driver.peer.ask("train_run_room", **question)
     return int(answer["count"]) if answer["status"] == "OK" else _UNKNOWN

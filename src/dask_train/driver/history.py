@@ -21,28 +21,16 @@ from dask_train.logging.base import Ending
 from dask_train.logging.log import Log
 from dask_train.masking import masked
 from dask_train.printing import say
-from dask_train.process.messages import (
-    STOPPED,
-    Accounted,
-    Ended,
-    Failed,
-    Message,
-    Notice,
-    Pictured,
-    Progress,
-    Reported,
-    RoleProcess,
-    Value,
-    WentOn,
-)
+from dask_train.process.messages import STOPPED, Accounted, Notice, Pictured, Progress, Reported, Value, WentOn
 from dask_train.run import commands, events
 from dask_train.run.commands import Finish, Key, Verdict
+from dask_train.run.messages import DataProgressed, Ended, Failed, Message, RoleProcess
 from dask_train.run.state import ALIVE, RunState, name_of
 from dask_train.run.stop_rule import ORIGIN, PROGRESS, StopRule
 
 # Why a run ends that Ctrl-C, or a notebook's interrupt, has ended.
 INTERRUPTED = "it was interrupted"
-_FREQUENT = events.Progressed | events.PartitionComputed | events.AwaitsClient | events.ClientWaits
+_FREQUENT = events.Progressed | DataProgressed | events.AwaitsClient | events.ClientWaits
 
 
 class History:
@@ -107,7 +95,7 @@ class History:
         self.closed = False
         self.most_steps = 0
         self._progressed: dict[Key, float] = {}
-        self._unlogged: dict[tuple[type[events.Event], Key | None], events.Event] = {}
+        self._unlogged: dict[tuple[type[Any], RoleProcess | None], events.Event] = {}
         self._last: dict[Key, dict[str, Any]] = {}
         self._all_at_once: list[dict[Key, int]] = []  # attempts of launches of the whole gang
         self.reported_as_progress: frozenset[str] = frozenset()  # see RunProgress
@@ -133,9 +121,9 @@ class History:
         self, before: RunState, event: events.Event, after: RunState, todo: tuple[commands.Command, ...]
     ) -> None:
         """Note that the run has taken a turn."""
-        if not todo and isinstance(event, _FREQUENT):  # the last one of each says it all
-            self._unlogged[type(event), event.key if isinstance(event, events.RoleEvent) else None] = event
-        elif todo or not isinstance(event, events.Ticked) or after != before:
+        if not todo and isinstance(event.what, _FREQUENT):  # the last one of each says it all
+            self._unlogged[type(event.what), event.of] = event
+        elif todo or not isinstance(event.what, events.Ticked) or after != before:
             self.log += [(frequent, ()) for frequent in self._unlogged.values()]
             self._unlogged.clear()
             self.log.append((event, todo))
@@ -153,8 +141,8 @@ class History:
         if after.num_restarts > before.num_restarts:
             self.attempts[-1].ended, self.attempts[-1].reason = event.time, after.losses[-1]
             self.attempts.append(Attempt(number=after.num_restarts, started=event.time))
-        if isinstance(event, events.Placed):
-            self.attempts[-1].places.update(event.places)
+        if isinstance(event.what, events.Placed):
+            self.attempts[-1].places.update(event.what.places)
 
     def finished(self, finish: Finish | None, rule: StopRule | None = None) -> None:
         """Note that the run is over; ``rule`` could have ended it before."""

@@ -9,12 +9,11 @@ from typing import Any
 
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.data.parcel import Parcel
+from dask_train.driver.settings import RunSettings
 from dask_train.frameworks.base import Framework
 from dask_train.logging.base import Start
 from dask_train.process.launch import Preload
-from dask_train.run.bounds import WorkerBounds
 from dask_train.run.state import RunPlan
-from dask_train.run.stopping import StopRule
 from dask_train.settings.process import Settings
 
 
@@ -32,30 +31,20 @@ class Job:
         Pickled functions by role, with their large arrays, and what the user called them.
     framework
         The adapter.
+    run
+        The settings of the run.
     needs
         Resources that each process of a role needs, by role.
-    on
-        The Dask workers to choose from; None for all.
-    stop
-        The rule that ends the run, if any.
     checkpoint
         Where checkpoints are kept, if anywhere.
     settings
         Of libraries, as they were where the run was asked for.
     preload
         What templates of its role processes import; None if there are none.
-    runs_on_host
-        How many runs like this one share each host's cores.
-    gpus
-        Which devices its roles get: ``"auto"``, 0 or 1; None for those that their Dask workers see.
     client_s
         How long the client may be silent until the scheduler ends the run.
     params
         What the run was asked to do, by name: for places of scores, and to compare runs.
-    resizes
-        Raises where that many workers can't train what the run trains; None: their number stays.
-    follows
-        Bounds of the number of workers where it follows the Dask workers; None: it does not.
     refuses
         Tells errors of its roles that are raised as they are; None: none are.
     """
@@ -65,18 +54,13 @@ class Job:
     functions: dict[str, Parcel]
     names: dict[str, str]
     framework: Framework
-    needs: dict[str, dict[str, float]]
-    on: list[str] | None
-    stop: StopRule | None
+    run: RunSettings
     checkpoint: CheckpointPlace | None
+    needs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     preload: Preload | None = None
-    runs_on_host: int = 1
-    gpus: str | int | None = None
     client_s: float = 300.0
     params: Mapping[str, Any] = field(default_factory=dict)
-    resizes: Callable[[int], None] | None = None
-    follows: WorkerBounds | None = None
     refuses: Callable[[BaseException], bool] | None = None
 
     def started(self) -> Start:

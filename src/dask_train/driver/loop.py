@@ -22,6 +22,7 @@ from dask_train.errors import DaskTrainError, DataError, in_words
 from dask_train.masking import masked_value
 from dask_train.process.messages import Diagnose, Value, from_plain
 from dask_train.run import commands, events
+from dask_train.run.messages import DataFailed, DataProgressed, StartProcess, Stop
 from dask_train.run.state import ALIVE, Phase, RolePhase, RunState
 from dask_train.run.stopping import RunProgress
 from dask_train.run.transitions import step
@@ -69,7 +70,7 @@ class Driver(RunContext):
         self._rule_seen = 0
         self._num_waits = 0
         self.resizing = asyncio.Lock()  # one change of the number of workers after the other
-        self.follows = job.follows  # None once the user has asked for a number
+        self.follows = job.run.follows  # None once the user has asked for a number
         self._noted: dict[str, Any] = {}
         self._unsent: dict[commands.Key, list[bytes]] = {}  # for roles that have not been started yet
         self.trials: deque[dict[str, Any]] = deque(maxlen=SHOWN_TRIALS)  # of a search, that it was handed last
@@ -150,7 +151,7 @@ class Driver(RunContext):
     def _finished(self) -> None:
         """Note how the run has ended; a stop rule or a logger that raises here is how it has."""
         try:
-            self.history.finished(self.finish, self.job.stop)
+            self.history.finished(self.finish, self.job.run.stop)
         except Exception as error:
             self.finish = commands.Finish(verdict=commands.Verdict.DRIVER, what=in_words(error))
             self.history.driver_error = error
@@ -170,16 +171,16 @@ class Driver(RunContext):
     def _wait_begins(self) -> None:
         self._num_waits += 1
         if self._num_waits == 1:
-            self.happened(events.ClientWaits(time=self.now(), waits=True))
+            self.happened(events.ClientWaits(waits=True))
 
     def _wait_ends(self) -> None:
         self._num_waits -= 1
         if not self._num_waits:
-            self.happened(events.ClientWaits(time=self.now(), waits=False))
+            self.happened(events.ClientWaits(waits=False))
 
     def stop(self, reason: str) -> None:
         """End the run in order; on the event loop."""
-        self.happened(events.StopAsked(time=self.now(), reason=reason))
+        self.happened(Stop(reason=reason))
 
     def send(self, keys: Sequence[commands.Key], value: bytes) -> None:
         """Send a pickled value to roles, as soon as they are there; on the event loop."""
@@ -197,10 +198,9 @@ class Driver(RunContext):
             self.spawn(self._diagnose_stall(command.roles))
         else:
             self.dispatch.put(command)
-            if isinstance(command, commands.StartRole):
-                key = (command.role, command.rank)
-                for value in self._unsent.pop(key, ()):
-                    self.dispatch.tell(key, Value(value=value))
+            if isinstance(command, commands.Tell) and isinstance(command.message, StartProcess):
+                for value in self._unsent.pop(command.to.key, ()):
+                    self.dispatch.tell(command.to.key, Value(value=value))
 
     # What happens alongside it
 
@@ -210,7 +210,7 @@ class Driver(RunContext):
             await asyncio.sleep(TICK_S)
             if (late_s := time.monotonic() - began - TICK_S) > SLEPT_S:
                 self.now.leave_out(late_s)
-            self.happened(events.Ticked(time=self.now()))
+            self.happened(events.Ticked())
             self._judge()  # rules may look at the clock
 
     async def _note(self) -> None:
@@ -227,7 +227,7 @@ class Driver(RunContext):
             return
 
         def progressed() -> None:
-            self.happened(events.PartitionComputed(time=self.now()))
+            self.happened(DataProgressed())
 
         every_s = self.state.plan.progress_s / LOOKS
         try:
@@ -236,13 +236,13 @@ class Driver(RunContext):
             self.history.files_skipped(self.data.num_skipped())
         except DataError as error:
             self.history.driver_error = error.__cause__
-            self.happened(events.DataLost(time=self.now(), error=str(error)))
+            self.happened(DataFailed(error=str(error)))
         else:
-            self.happened(events.DataReady(time=self.now()))
+            self.happened(events.DataReady())
 
     async def _hear(self) -> None:
         since = 0
-        progress_s = min(PROGRESS_S, PROGRESS_PART * self.job.plan.progress_s) if self.job.stop is None else 0.0
+        progress_s = min(PROGRESS_S, PROGRESS_PART * self.job.plan.progress_s) if self.job.run.stop is None else 0.0
         polls = {"run": self.job.id, "timeout_s": self.peer.poll_s, "progress_s": progress_s}
         while True:
             question = {**polls, "since": since}
@@ -251,7 +251,7 @@ class Driver(RunContext):
                 record = await self.peer.ask("train_run_show", run=self.job.id, output=False)
                 why = record.get("summary", {}).get("outcome", "it was started again")
                 what = f"The scheduler has ended run {self.job.id}: {why}."
-                self.happened(events.DriverFailed(time=self.now(), error=what))
+                self.happened(events.DriverFailed(error=what))
                 return
             since += len(answer["events"])
             for raw in answer["events"]:
@@ -262,7 +262,7 @@ class Driver(RunContext):
 
     def _judge(self) -> None:
         """Ask the stop rule about what is new."""
-        rule = self.job.stop
+        rule = self.job.run.stop
         if rule is None or self.state.phase is not Phase.RUNNING:
             return
         seconds = self.now() - self.state.since
@@ -273,7 +273,7 @@ class Driver(RunContext):
             reason = rule.met(self.history.scores, progress, since=self._rule_seen)
         except BaseException as error:  # also SystemExit, which would end the event loop, and with it the client
             self.history.driver_error = error
-            self.happened(events.DriverFailed(time=self.now(), error=f"The stop rule raised {in_words(error)}."))
+            self.happened(events.DriverFailed(error=f"The stop rule raised {in_words(error)}."))
             return
         self._rule_seen = len(self.history.scores)
         if reason:
@@ -290,7 +290,7 @@ class Driver(RunContext):
             await self.peer.ask("train_run_silent", addresses=list(addresses), silent_s=self.job.plan.progress_s / 2)
         stalled = self.history.stalled(there, self.state)
         frozen, stopped = self.history.frozen(there), self.history.stopped(there)
-        self.happened(events.Diagnosed(time=self.now(), stalled=stalled, silent=silent, frozen=frozen, stopped=stopped))
+        self.happened(events.Diagnosed(stalled=stalled, silent=silent, frozen=frozen, stopped=stopped))
 
     async def picture(self, keys: Sequence[commands.Key] | None = None) -> str:
         """Phases, last words and Python stacks of roles, all that are alive where ``keys`` is None, as text."""

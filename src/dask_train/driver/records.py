@@ -11,7 +11,8 @@ from distributed import Client
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
 from dask_train.errors import StalledError
-from dask_train.process.messages import Stop, to_plain
+from dask_train.process.messages import to_plain
+from dask_train.run.messages import Stop
 
 # How long the scheduler is waited for.
 ANSWER_S = 10.0

@@ -26,7 +26,7 @@ def check_resize(driver: Driver, workers: int) -> None:
         It may not.
     """
     job = driver.job
-    if job.resizes is None or not job.plan.in_place:
+    if job.run.resizes is None or job.run.window is not None or not job.plan.in_place:
         raise ValueError(f"Run {job.id} keeps its number of workers: {_FOR}.")
     if isinstance(workers, bool) or not isinstance(workers, int):
         raise TypeError(f"workers is {workers!r}; pass a whole number of at least {LEAST}.")
@@ -35,7 +35,7 @@ def check_resize(driver: Driver, workers: int) -> None:
             f"workers is {workers}; a run of several workers continues with at least {LEAST}. Start another one with "
             "workers=1 from its checkpoint."
         )
-    job.resizes(workers)
+    job.run.resizes(workers)
 
 
 async def resize(driver: Driver, workers: int, timeout_s: float) -> None:
@@ -64,8 +64,7 @@ async def change(driver: Driver, workers: int, timeout_s: float = 0.0) -> None:
     await _until(driver, lambda: driver.state.phase is Phase.RUNNING and driver.state.met)
     before = driver.state.resize
     number = 0 if before is None else before.number + 1
-    time = driver.now()
-    driver.happened(events.ResizeAsked(time=time, number=number, size=workers, timeout_s=timeout_s))
+    driver.happened(events.ResizeAsked(number=number, size=workers, timeout_s=timeout_s))
     await _until(driver, lambda: _is_settled(driver.state.resize, number))
     assert driver.state.resize is not None
     if why := driver.state.resize.why:

@@ -11,7 +11,8 @@ from dask_train.cluster.peer import POLL_S, Peer
 from dask_train.driver.history import History
 from dask_train.driver.job import Job
 from dask_train.errors import RoleLostError, in_words
-from dask_train.run import events
+from dask_train.run.events import DriverEvent, DriverFailed, Event
+from dask_train.run.messages import Message, RoleProcess
 from dask_train.run.state import RunState
 from dask_train.run.transitions import begin
 from dask_train.scheduler.watched import Watched, changed_within
@@ -45,7 +46,7 @@ class RunContext:
         self.state, self._todo = begin(job.plan, self.now())
         self.history.begin(self.state)
         self.waiting_for = ""
-        self._events: asyncio.Queue[events.Event] = asyncio.Queue()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._news = Watched()
 
@@ -70,9 +71,9 @@ class RunContext:
         """Wake all waiters."""
         self._news.wake()
 
-    def happened(self, event: events.Event) -> None:
-        """Queue an event of the run."""
-        self._events.put_nowait(event)
+    def happened(self, what: Message | DriverEvent, of: RoleProcess | None = None) -> None:
+        """Queue an event of the run, as of now."""
+        self._events.put_nowait(Event(self.now(), what, of))
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
         """Run a coroutine beside the loop; if it fails, so does the run."""
@@ -85,4 +86,4 @@ class RunContext:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.history.driver_error = error
-            self.happened(events.DriverFailed(time=self.now(), error=in_words(error)))
+            self.happened(DriverFailed(error=in_words(error)))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from dask_train import errors
 from dask_train.driver.history import History
-from dask_train.process.messages import Failed
 from dask_train.run.commands import Finish, Key, Verdict
+from dask_train.run.messages import Failed
 from dask_train.run.state import name_of
 
 # How much of a role's output goes into an error; the rest is in the log.

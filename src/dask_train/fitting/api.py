@@ -11,6 +11,7 @@ from dask_train.cluster.devices import Gpus
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.handle import Run
+from dask_train.driver.settings import DEFAULT
 from dask_train.fitting.checks import NEW_LEARNING_RATE
 from dask_train.fitting.keras_models import KERAS_MODELS
 from dask_train.fitting.kinds import KINDS, REGISTERED, by_kind_of_model
@@ -22,7 +23,6 @@ from dask_train.fitting.trees.settings import LightGBMSettings, XGBoostSettings
 from dask_train.input_errors import raises_at_the_call
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
-from dask_train.training.settings import DEFAULT
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client

@@ -13,10 +13,10 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import OwnRows
 from dask_train.data.sparse_rows import is_sparse
+from dask_train.driver.settings import RunInputs
 from dask_train.fitting.spec import VALIDATION
 from dask_train.inputs.data import InputData, check_some_rows
 from dask_train.inputs.making import input_data, names_columns
-from dask_train.training.settings import RunInputs
 
 
 def rows_of(

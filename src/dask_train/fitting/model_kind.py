@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_train.driver.result import Result
+from dask_train.driver.settings import RunInputs, RunSettings
 from dask_train.fitting.checks import check_best_of_fit, check_share
 from dask_train.fitting.data import rows_of, run_inputs
 from dask_train.fitting.schemas import learnt_for
@@ -21,7 +22,6 @@ from dask_train.inputs.data import InputData
 from dask_train.report.progress import RunDisplay
 from dask_train.run.stop_rule import EPOCH
 from dask_train.trainers.settings import LoopSettings, ModelSettings
-from dask_train.training.settings import RunInputs, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session

@@ -16,12 +16,12 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.cluster.devices import Gpus
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import Deadlines
+from dask_train.driver.settings import RunSettings
 from dask_train.fitting.wire import BFLOAT16
 from dask_train.report.fit_progress import EpochLines, FitDisplay
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
 from dask_train.trainers.settings import LoopSettings, ModelSettings
-from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client

@@ -13,6 +13,7 @@ from typing import Any
 from dask_train.arguments import takes
 from dask_train.cluster.arrivals import default_fit_workers, default_workers, followed_workers
 from dask_train.cluster.clients import client_or_local
+from dask_train.driver.settings import DEFAULT, RunSettings
 from dask_train.fitting.checks import check_share
 from dask_train.fitting.model_kind import FitCall, FitRows, ModelKind
 from dask_train.fitting.refusals import check_refusals
@@ -22,7 +23,6 @@ from dask_train.run.recovery import check_recovery
 from dask_train.trainers.settings import LoopSettings
 from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import check_replaces, launch
-from dask_train.training.settings import DEFAULT, RunSettings
 
 
 def fit_function(kind: ModelKind) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from dask_train.arguments import check_flags
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
 from dask_train.compat.sklearn import check_sample_weight
+from dask_train.driver.settings import RunSettings
 from dask_train.errors import ClosedError
 from dask_train.input_errors import made_at_the_call, raises_at_the_call, warn_at_the_call
 from dask_train.linear_model.blocks import Prediction, by_block
@@ -35,7 +36,6 @@ from dask_train.linear_model.penalised_squares import PenalisedSquares
 from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.ranks import Alone
 from dask_train.report.progress import EstimatorDisplay, estimators_progress
-from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
     from dask_train.driver.result import Result

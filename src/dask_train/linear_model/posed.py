@@ -11,6 +11,7 @@ from scipy.sparse import issparse
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.blocks import array_of_views
 from dask_train.driver.result import Result
+from dask_train.driver.settings import RunInputs, RunSettings
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearRole
 from dask_train.linear_model.ranks import Ranks
 from dask_train.report.progress import RunDisplay
@@ -18,7 +19,6 @@ from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.task import LoopTask
 from dask_train.training.in_process import is_zero, run_in_process
 from dask_train.training.launch import launch
-from dask_train.training.settings import RunInputs, RunSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 """The messages between a run's driver, its agents and its role processes: a frozen dataclass each, and how they travel.
 
+Those that change the course of a run, or follow from it, are in :mod:`dask_train.run.messages`.
+
 Between an agent and its role processes they go as they are, pickled (:mod:`dask_train.transport.frames`). Between a
 driver and its agents they go through the scheduler, which forwards them without understanding them and may lack this
 package: there a message is plain values, made and read by :func:`to_plain` and :func:`from_plain` alone.
@@ -15,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,42 +30,11 @@ from dask_train.data.stream import Stream
 from dask_train.data.table import Table
 from dask_train.frameworks.base import RoleInfo
 from dask_train.masking import encodable
+from dask_train.run.messages import Message, RoleProcess
 from dask_train.settings.process import Settings
 from dask_train.transport.frames import Files
 
-
-class RoleProcess(NamedTuple):
-    """The role process that a message is from, or for."""
-
-    role: str
-    rank: int
-    attempt: int
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Which role of the run it is."""
-        return self.role, self.rank
-
-
-@dataclass(frozen=True, kw_only=True)
-class Message:
-    """Root of all messages."""
-
-
 # What a role process tells its run
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ready(Message):
-    """The framework is imported, and the port bound; ``peer`` is ``host:port`` or empty."""
-
-    pid: int
-    peer: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Started(Message):
-    """The role has met its peers and enters the user's function."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,49 +76,6 @@ class WentOn(Message):
     """The role resumes from a checkpoint, in which there are these batches."""
 
     covers: Sequence[Cover]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Meets(Message):
-    """The role waits for all training roles, to do something together; they reach it at ``address``.
-
-    ``size`` is how many they are to be where that is known, and else 0.
-    """
-
-    address: str
-    size: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class CannotGoOn(Message):
-    """The role can't continue after another one was replaced: all have to start again."""
-
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended(Message):
-    """The user's function has returned; its result is pickled.
-
-    Buffers that the pickle leaves out were left in the client's letterbox: where each begins, and its size.
-    """
-
-    result: bytes = field(repr=False)
-    left: Sequence[Sequence[int]] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failed(Message):
-    """The user's function, or the way into it (``launching``), has raised.
-
-    ``unanswered`` tells that another role had not answered it in time; ``exception`` is pickled, or empty.
-    """
-
-    error: str
-    traceback: str = ""
-    exception: bytes = field(default=b"", repr=False)
-    launching: bool = False
-    unanswered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,31 +131,7 @@ class Value(Message):
     value: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stop(Message):
-    """A client asks the run to end in order; or the run asks a role."""
-
-    reason: str
-
-
 # What an agent, or the scheduler, tells a driver
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded(Message):
-    """The role's data lies where its process can map it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataProgressed(Message):
-    """Another partition has come."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataFailed(Message):
-    """The data can't be had any more."""
-
-    error: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,37 +158,7 @@ class Pictured(Message):
     printed: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exited(Message):
-    """The process is gone; ``leaves`` tells that it was ended since its Dask worker leaves the cluster in order."""
-
-    cause: str
-    leaves: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerLost(Message):
-    """A Dask worker has left the cluster; reported by the scheduler, so of no role."""
-
-    address: str
-
-
 # What a driver tells an agent
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartProcess(Message):
-    """Start the role process, one of ``roles_on_host``.
-
-    ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`. ``counts`` are how
-    many there are of each role, where these are others than at first. It ``joins`` where the others train already.
-    """
-
-    roles_on_host: int
-    device: str | None = None
-    num_sharing: int = 1
-    counts: Mapping[str, int] = field(default_factory=dict)
-    joins: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,53 +173,6 @@ class DataSetPlaces(Message):
     table: bytes = field(repr=False)
     keys: Sequence[Any] = field(repr=False)
     where: Sequence[Sequence[str]] = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load(Message):
-    """Open the role's data."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Go(Message):
-    """Let the role meet its peers, and enter the user's function."""
-
-    peers: Mapping[str, Sequence[str]]
-    timeout_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Met(Message):
-    """All training roles wait for each other: their addresses in order; or why they never will.
-
-    ``secret`` is what they know each other by; ``attempts`` tells which start of each it is, where one that is lost is
-    replaced in place.
-    """
-
-    addresses: Sequence[str]
-    error: str
-    secret: bytes = field(repr=False)
-    attempts: Sequence[int] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PeerLost(Message):
-    """The process of a training role is gone, by its number among these; it will be replaced in place."""
-
-    peer: int
-    lost_attempt: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resize(Message):
-    """Train in as many workers of this role as given, from the next sync point on."""
-
-    size: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kill(Message):
-    """End the process at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,10 @@ from dask_train.data.account import read_account
 from dask_train.masking import masked
 from dask_train.process.child import STACKS_S, Child, Starting
 from dask_train.process.launch import Launch, Preload
-from dask_train.process.messages import STOPPED, Message, Pictured, Progress
+from dask_train.process.messages import STOPPED, Pictured, Progress
 from dask_train.process.output import Output
 from dask_train.process.templates import GivenUpError
+from dask_train.run.messages import Message
 from dask_train.transport.frames import MAX_DESCRIPTORS, FrameReader, descriptors_of, encode
 
 # How much of what a role printed last a picture of it has, in bytes.

@@ -15,8 +15,8 @@ from dask_train.data.rows import Rows
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
 from dask_train.frameworks.base import Framework
-from dask_train.process.messages import Met
 from dask_train.role.time_spent import TimeSpent
+from dask_train.run.messages import Met
 
 
 class Link(Protocol):

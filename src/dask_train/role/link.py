@@ -22,26 +22,20 @@ from dask_train.data.table import Table
 from dask_train.errors import ClosedError, DataError, StalledError
 from dask_train.process.messages import (
     Answer,
-    CannotGoOn,
     DataSetWanted,
     GroupWanted,
     Mapped,
-    Meets,
-    Message,
-    Met,
     Notice,
-    PeerLost,
     Progress,
     Question,
     Reported,
-    Resize,
     RowsWanted,
-    Stop,
     StreamLeft,
     Value,
     WentOn,
 )
 from dask_train.role.time_spent import CLIENT, TimeSpent
+from dask_train.run.messages import CannotGoOn, Meets, Message, Met, PeerLost, Resize, Stop
 from dask_train.transport.frames import descriptors_of, encode, messages_from
 
 # How often progress is sent; stalls are checked for in steps of a minute or more.

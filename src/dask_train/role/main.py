@@ -19,12 +19,13 @@ from dask_train.data.letterbox import LetterboxPlace, leave
 from dask_train.data.parcel import LARGE_BYTES
 from dask_train.errors import LaunchError, StalledError
 from dask_train.frameworks.base import Framework
-from dask_train.process.messages import BeginRole, CallFunction, Ended, Failed, Message, Ready, Started
+from dask_train.process.messages import BeginRole, CallFunction
 from dask_train.role.equipment import Equipment
 from dask_train.role.link import SocketLink
 from dask_train.role.meeting import Meeting
 from dask_train.role.session import Session, is_chief
 from dask_train.roles import AddressBook
+from dask_train.run.messages import Ended, Failed, Message, Ready, Started
 
 # Frames of ours at the top of a user's traceback, which say nothing to them.
 _OURS = str(Path(__file__).parent)

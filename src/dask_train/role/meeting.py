@@ -18,8 +18,8 @@ from dask_train.collectives.ring import Ring
 from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.frameworks.base import RoleInfo
 from dask_train.frameworks.ports import address_of, hold_port
-from dask_train.process.messages import Met
 from dask_train.role.context import Link
+from dask_train.run.messages import Met
 from dask_train.transport.connections import Credentials
 
 

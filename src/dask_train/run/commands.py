@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+from dask_train.run.messages import Message, RoleProcess
 
 Key = tuple[str, int]
 
@@ -47,74 +48,12 @@ class Free(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoleCommand(Command):
-    """Something for one role process."""
+class Tell(Command):
+    """Send a message to a role process, by way of the agent at ``address``; the driver adds what only it knows."""
 
-    role: str
-    rank: int
-    attempt: int
+    to: RoleProcess
     address: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartRole(RoleCommand):
-    """Start the role process on its Dask worker.
-
-    ``counts`` are how many there are of each role, where these are others than at the beginning; it ``joins`` where the
-    others train already.
-    """
-
-    counts: Mapping[str, int] = field(default_factory=dict)
-    joins: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadData(RoleCommand):
-    """Bring the role's data to its Dask worker."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EnterFunction(RoleCommand):
-    """Let the role meet its peers and enter the user's function."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Meet(RoleCommand):
-    """All training roles wait for each other: tell the role where they are, in order, or why they never will.
-
-    ``attempts`` are sent if a lost role is replaced in place.
-    """
-
-    addresses: tuple[str, ...] = ()
-    error: str = ""
-    attempts: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class TellOfLoss(RoleCommand):
-    """Tell the role that a training role is lost, by its number among these, and will be replaced in place."""
-
-    peer: int
-    lost_attempt: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class TellSize(RoleCommand):
-    """Tell the first worker how many there are to be from the next sync point on."""
-
-    size: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class AskToStop(RoleCommand):
-    """From now on the role's ``should_stop()`` is true."""
-
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class KillRole(RoleCommand):
-    """End the role process at once."""
+    message: Message
 
 
 @dataclass(frozen=True, kw_only=True)

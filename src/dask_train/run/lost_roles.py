@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dask_train.run import events, resizing
-from dask_train.run.commands import DiagnoseRoles, Finish, Key, KillRole, PlaceRoles, TellOfLoss, Verdict
+from dask_train.run.commands import DiagnoseRoles, Finish, Key, PlaceRoles, Verdict
+from dask_train.run.messages import CannotGoOn, Exited, Failed, Kill, PeerLost, WorkerLost
 from dask_train.run.recovery import Failure
 from dask_train.run.state import ALIVE, Phase, RolePhase, Suspicion, name_of
 from dask_train.run.state_update import StateUpdate
@@ -21,26 +22,26 @@ LOOK_S = 10.0
 _GOING_DOWN = (Phase.STOPPING, Phase.ENDING, Phase.RESTARTING)
 
 
-def failed(turn: StateUpdate, event: events.RoleFailed) -> None:
+def failed(turn: StateUpdate, key: Key, message: Failed) -> None:
     """Note that a role has raised. If another role turns out to be lost, this was its echo."""
-    if turn.roles[event.key].phase not in ALIVE:
+    if turn.roles[key].phase not in ALIVE:
         return
-    turn.move(event.key, RolePhase.GONE)
-    if turn.phase in _GOING_DOWN or _needed_no_more(turn, [event.key]):
+    turn.move(key, RolePhase.GONE)
+    if turn.phase in _GOING_DOWN or _needed_no_more(turn, [key]):
         return
-    if not resizing.not_missed(turn, [event.key], f"{name_of(event.key)} raised {event.error}"):
+    if not resizing.not_missed(turn, [key], f"{name_of(key)} raised {message.error}"):
         return
-    if event.launching and turn.phase is Phase.LAUNCHING:  # it has met no others yet, so the fault is its own
-        turn.end(_blame(Verdict.LAUNCH, event.key, f"{name_of(event.key)} could not start: {event.error}"))
+    if message.launching and turn.phase is Phase.LAUNCHING:  # it has met no others yet, so the fault is its own
+        turn.end(_blame(Verdict.LAUNCH, key, f"{name_of(key)} could not start: {message.error}"))
     elif turn.suspicion is None:
         completing = turn.phase is Phase.COMPLETING  # all have trained, and none waits for others
-        looked_into = event.unanswered and not completing
+        looked_into = message.unanswered and not completing
         settle_s = SETTLE_S if turn.wait_for_each_other() and not completing else 0.0
         turn.suspicion = Suspicion(
-            key=event.key,
-            error=event.error,
-            launching=event.launching,
-            until=event.time + (LOOK_S if looked_into else settle_s),
+            key=key,
+            error=message.error,
+            launching=message.launching,
+            until=turn.time + (LOOK_S if looked_into else settle_s),
             unanswered=looked_into,
         )
         if looked_into:
@@ -69,21 +70,21 @@ def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
     _mend(turn, keys, cause, _blame(verdict, suspicion.key, cause), _failure(turn, keys, raised=True))
 
 
-def exited(turn: StateUpdate, event: events.RoleExited) -> None:
+def exited(turn: StateUpdate, key: Key, message: Exited) -> None:
     """Note that a process is gone without a last word, unless it was asked to end."""
-    if turn.roles[event.key].phase in ALIVE:
-        cause = f"{name_of(event.key)} is lost: {turn.roles[event.key].fenced or event.cause}"
-        _lose(turn, [event.key], cause, in_place=True, leaves=event.leaves)
+    if turn.roles[key].phase in ALIVE:
+        cause = f"{name_of(key)} is lost: {turn.roles[key].fenced or message.cause}"
+        _lose(turn, [key], cause, in_place=True, leaves=message.leaves)
 
 
-def worker_lost(turn: StateUpdate, event: events.DaskWorkerLost) -> None:
+def worker_lost(turn: StateUpdate, message: WorkerLost) -> None:
     """Note that a Dask worker is gone with all role processes on it."""
-    keys = [key for key, role in turn.roles.items() if role.address == event.address and role.phase in ALIVE]
+    keys = [key for key, role in turn.roles.items() if role.address == message.address and role.phase in ALIVE]
     if keys:
         names = ", ".join(map(name_of, keys))
         is_are = "is" if len(keys) == 1 else "are"
         # Its processes die with it. One that has not yet, as where a host is cut off, is in no group that forms anew.
-        cause = f"{names} {is_are} lost: the Dask worker {event.address} left the cluster."
+        cause = f"{names} {is_are} lost: the Dask worker {message.address} left the cluster."
         _lose(turn, keys, cause, in_place=not turn.plan.needs_agents)
 
 
@@ -136,7 +137,7 @@ def fence(turn: StateUpdate, keys: Sequence[Key]) -> None:
     for key in keys:
         why = f"its process was stopped by a signal, and no role had made progress for {idle_s:.3g} s. It was ended."
         turn.change(key, fenced=why)
-        turn.tell(KillRole, key)
+        turn.tell(key, Kill())
 
 
 def give_up_frozen(turn: StateUpdate, keys: Sequence[Key], *, alone: bool = False) -> None:
@@ -207,17 +208,17 @@ def _tell_of_loss(turn: StateUpdate, keys: Sequence[Key]) -> None:
     for key in members:
         if key not in keys and turn.roles[key].phase in (RolePhase.MEETING, RolePhase.RUNNING):
             for lost in keys:
-                turn.tell(TellOfLoss, key, peer=members.index(lost), lost_attempt=turn.roles[lost].attempt)
+                turn.tell(key, PeerLost(peer=members.index(lost), lost_attempt=turn.roles[lost].attempt))
 
 
-def restart_needed(turn: StateUpdate, event: events.RestartNeeded) -> None:
+def restart_needed(turn: StateUpdate, key: Key, message: CannotGoOn) -> None:
     """Start all again, since a role can't continue after another one was replaced in place."""
-    if turn.phase in _GOING_DOWN or turn.roles[event.key].phase not in ALIVE:
+    if turn.phase in _GOING_DOWN or turn.roles[key].phase not in ALIVE:
         return
-    if event.key not in resizing.members(turn):
+    if key not in resizing.members(turn):
         return
-    cause = f"{name_of(event.key)} could not continue in place: {event.why}."
-    _mend(turn, [event.key], cause, _blame(Verdict.ROLE_LOST, event.key, cause), _failure(turn, [event.key]))
+    cause = f"{name_of(key)} could not continue in place: {message.why}."
+    _mend(turn, [key], cause, _blame(Verdict.ROLE_LOST, key, cause), _failure(turn, [key]))
 
 
 def _failure(

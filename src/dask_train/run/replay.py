@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, is_dataclass
-from types import ModuleType
 from typing import Any
 
-from dask_train.run import commands, events
+from dask_train.run import commands, events, messages
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RunPlan, RunState
 from dask_train.run.transitions import begin, step
+
+_KINDS = {**vars(messages), **vars(events), **vars(commands)}
 
 
 def to_record(
@@ -20,7 +21,8 @@ def to_record(
     plan = asdict(first.plan)
     lines = [{"plan": {name: _plain(value) for name, value in plan.items()}, "time": first.since}]
     for event, todo in log:
-        lines.append({"event": _named(event), "commands": [_named(command) for command in todo]})
+        then = [_named(command) for command in todo]
+        lines.append({"time": event.time, "of": event.of, "event": _named(event.what), "commands": then})
     return lines
 
 
@@ -34,18 +36,21 @@ def replay(lines: Sequence[dict[str, Any]]) -> list[tuple[list[dict[str, Any]], 
     state, _ = begin(RunPlan(**plan), lines[0]["time"])
     compared = []
     for line in lines[1:]:
-        state, todo = step(state, _made(events, line["event"]))
-        then = [_named(_made(commands, command)) for command in line["commands"]]  # one recorded may have fewer fields
+        of = None if line["of"] is None else messages.RoleProcess(*line["of"])
+        state, todo = step(state, events.Event(line["time"], _made(line["event"]), of))
+        then = [_named(_made(each)) for each in line["commands"]]  # one recorded may have fewer fields
         compared.append((then, [_named(command) for command in todo]))
     return compared
 
 
 def _named(value: Any) -> dict[str, Any]:
     assert is_dataclass(value)
-    return {"is": type(value).__name__, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}
+    return {"is": type(value).__name__, **{f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.repr}}
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, messages.Message):
+        return _named(value)
     if isinstance(value, tuple | list | frozenset):
         items = [_plain(item) for item in value]
         return sorted(items) if isinstance(value, frozenset) else items
@@ -54,9 +59,9 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, commands.Verdict) else value
 
 
-def _made(module: ModuleType, plain: dict[str, Any]) -> Any:
-    values = {name: _tuples(value) for name, value in plain.items()}
-    return getattr(module, values.pop("is"))(**values)
+def _made(plain: dict[str, Any]) -> Any:
+    values = {name: _made(value) if name == "message" else _tuples(value) for name, value in plain.items()}
+    return _KINDS[values.pop("is")](**values)
 
 
 def _tuples(value: Any) -> Any:

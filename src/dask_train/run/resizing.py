@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dask_train.run import events
-from dask_train.run.commands import Free, Key, PlaceRoles, TellSize
+from dask_train.run.commands import Free, Key, PlaceRoles
+from dask_train.run.messages import Resize
 from dask_train.run.state import Phase, ResizePhase, Role, RolePhase, SizeChange
 from dask_train.run.state_update import StateUpdate
 
@@ -168,7 +169,7 @@ def _let_go(turn: StateUpdate, keys: Sequence[Key]) -> None:
 def _tell_first(turn: StateUpdate) -> None:
     assert turn.resize is not None
     turn.resize = replace(turn.resize, phase=ResizePhase.TOLD)
-    turn.tell(TellSize, _FIRST, size=turn.resize.size)
+    turn.tell(_FIRST, Resize(size=turn.resize.size))
 
 
 def _settle(turn: StateUpdate, why: str = "") -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from dask_train.run.commands import Command, Finish, Free, Key, KillRole, PlaceRoles, RoleCommand, Verdict
+from dask_train.run.commands import Command, Finish, Free, Key, PlaceRoles, Tell, Verdict
+from dask_train.run.messages import Kill, Message, RoleProcess
 from dask_train.run.state import ALIVE, Phase, Role, RolePhase, RunState
 
 _ENDED = (RolePhase.RETURNED, RolePhase.GONE)
@@ -41,10 +42,10 @@ class StateUpdate:
         """Append a command to those that follow from this update."""
         self._commands.append(command)
 
-    def tell(self, kind: type[RoleCommand], key: Key, **more: Any) -> None:
-        """Append a command for one role process."""
+    def tell(self, key: Key, message: Message) -> None:
+        """Append a message to one role process."""
         role = self.roles[key]
-        self.do(kind(role=key[0], rank=key[1], attempt=role.attempt, address=role.address, **more))
+        self.do(Tell(to=RoleProcess(*key, role.attempt), address=role.address, message=message))
 
     def enter(self, phase: Phase) -> None:
         """Move the run to another phase."""
@@ -98,7 +99,7 @@ class StateUpdate:
     def kill(self, key: Key) -> None:
         """End a role process, if it has not ended; it is gone when its agent says so."""
         if self.roles[key].phase in ALIVE and self.roles[key].phase is not RolePhase.KILLED:
-            self.tell(KillRole, key)
+            self.tell(key, Kill())
             self.move(key, RolePhase.KILLED)
 
     def forget(self, key: Key) -> None:

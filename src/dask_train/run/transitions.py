@@ -9,19 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dask_train.run import deadlines, events, lost_roles, resizing
-from dask_train.run.commands import (
-    AskToStop,
-    Command,
-    EnterFunction,
-    Finish,
-    Free,
-    LoadData,
-    Meet,
-    PlaceRoles,
-    StartRole,
-    Verdict,
-)
+from dask_train.run import deadlines, events, lost_roles, messages, resizing
+from dask_train.run.commands import Command, Finish, Free, Key, PlaceRoles, Verdict
 from dask_train.run.state import ALIVE, Phase, Role, RolePhase, RunPlan, RunState, name_of
 from dask_train.run.state_update import StateUpdate
 
@@ -43,9 +32,12 @@ def step(state: RunState, event: events.Event) -> tuple[RunState, tuple[Command,
     if state.phase is Phase.OVER:
         return state, ()
     update = StateUpdate(state, event.time)
-    if isinstance(event, events.RoleEvent) and update.roles[event.key].attempt != event.attempt:
+    if event.of is None:
+        ACTIONS[type(event.what)](update, event.what)
+    elif update.roles[event.of.key].attempt == event.of.attempt:
+        ROLE_ACTIONS[type(event.what)](update, event.of.key, event.what)
+    else:
         return state, ()
-    _ACTIONS[type(event)](update, event)
     update.finish_when_gone()
     return update.result()
 
@@ -60,12 +52,13 @@ def _placed(update: StateUpdate, event: events.Placed) -> None:
         if len(keys) < len(update.plan.role_keys()):  # granted to one before all were to start again, taken back since
             return
         update.enter(Phase.LAUNCHING)
-    update.progressed = event.time
+    update.progressed = update.time
     for key in keys:
         update.move(key, RolePhase.STARTING, address=event.places["/".join(map(str, key))], loaded=False)
-        update.tell(StartRole, key, counts=resizing.counts_of(update), joins=key in resizing.joining(update))
+        counts, joins = resizing.counts_of(update), key in resizing.joining(update)
+        update.tell(key, messages.StartProcess(counts=counts, joins=joins))
         if update.data_ready and key[0] in update.plan.with_data:
-            update.tell(LoadData, key)
+            update.tell(key, messages.Load())
 
 
 def _no_room(update: StateUpdate, event: events.NoRoom) -> None:
@@ -92,29 +85,29 @@ def _no_room(update: StateUpdate, event: events.NoRoom) -> None:
         update.end(Finish(verdict=Verdict.PLACEMENT, what=event.wanted, cause=event.why, change=event.change))
 
 
-def _ready(update: StateUpdate, event: events.RoleReady) -> None:
-    if update.roles[event.key].phase is RolePhase.STARTING:
-        update.move(event.key, RolePhase.READY, peer=event.peer, pid=event.pid)
-        update.progressed = event.time
+def _ready(update: StateUpdate, key: Key, message: messages.Ready) -> None:
+    if update.roles[key].phase is RolePhase.STARTING:
+        update.move(key, RolePhase.READY, peer=message.peer, pid=message.pid)
+        update.progressed = update.time
         _let_go(update)
 
 
-def _loaded(update: StateUpdate, event: events.DataLoaded) -> None:
-    update.change(event.key, loaded=True)
-    update.progressed = event.time
+def _loaded(update: StateUpdate, key: Key, _: messages.Loaded) -> None:
+    update.change(key, loaded=True)
+    update.progressed = update.time
     _let_go(update)
 
 
-def _data_progressed(update: StateUpdate, event: events.PartitionComputed) -> None:
-    update.progressed = event.time
+def _data_progressed(update: StateUpdate, _: messages.DataProgressed) -> None:
+    update.progressed = update.time
 
 
-def _data_ready(update: StateUpdate, event: events.DataReady) -> None:
+def _data_ready(update: StateUpdate, _: events.DataReady) -> None:
     update.data_ready = True
-    update.progressed = event.time
+    update.progressed = update.time
     for key, role in update.roles.items():
         if role.phase in (RolePhase.STARTING, RolePhase.READY) and key[0] in update.plan.with_data:
-            update.tell(LoadData, key)
+            update.tell(key, messages.Load())
 
 
 def _let_go(update: StateUpdate) -> None:
@@ -127,32 +120,32 @@ def _let_go(update: StateUpdate) -> None:
     if update.phase in (Phase.RUNNING, Phase.COMPLETING):
         for key in waiting:
             update.move(key, RolePhase.MEETING)
-            update.tell(EnterFunction, key)
+            update.tell(key, messages.Go())
             if update.phase is Phase.COMPLETING:  # the others have been asked already
-                update.tell(AskToStop, key, reason=_RETURNED)
+                update.tell(key, messages.Stop(reason=_RETURNED))
 
 
-def _started(update: StateUpdate, event: events.RoleStarted) -> None:
-    if update.roles[event.key].phase is RolePhase.MEETING:
-        update.move(event.key, RolePhase.RUNNING)
-        update.made_progress(event.key)
-        resizing.tell_again(update, event.key)
+def _started(update: StateUpdate, key: Key, _: messages.Started) -> None:
+    if update.roles[key].phase is RolePhase.MEETING:
+        update.move(key, RolePhase.RUNNING)
+        update.made_progress(key)
+        resizing.tell_again(update, key)
 
 
-def _progressed(update: StateUpdate, event: events.Progressed) -> None:
-    update.made_progress(event.key)
+def _progressed(update: StateUpdate, key: Key, _: events.Progressed) -> None:
+    update.made_progress(key)
 
 
-def _awaits_client(update: StateUpdate, event: events.AwaitsClient) -> None:
-    update.change(event.key, awaits_client=event.awaits)
+def _awaits_client(update: StateUpdate, key: Key, event: events.AwaitsClient) -> None:
+    update.change(key, awaits_client=event.awaits)
 
 
 def _client_waits(update: StateUpdate, event: events.ClientWaits) -> None:
-    update.client_waits = event.time if event.waits else None
+    update.client_waits = update.time if event.waits else None
 
 
-def _meets(update: StateUpdate, event: events.RoleMeets) -> None:
-    update.change(event.key, meets_at=event.address, meets_size=event.size)
+def _meets(update: StateUpdate, key: Key, message: messages.Meets) -> None:
+    update.change(key, meets_at=message.address, meets_size=message.size)
     resizing.wait(update)
     _let_meet(update)
 
@@ -164,58 +157,56 @@ def _let_meet(update: StateUpdate) -> None:
     waiting = {key: update.roles[key].meets_at for key in members if update.roles[key].meets_at}
     ended = [key for key in members if update.roles[key].phase is RolePhase.RETURNED]
     returned = next((key for key in ended if not resizing.is_to_leave(update, key)), None)
-    answer: dict[str, Any]
     if returned is not None:
-        answer = {"error": f"{name_of(returned)} has returned, and takes part in no collective call any more"}
+        answer = messages.Met(error=f"{name_of(returned)} has returned, and takes part in no collective call any more")
     elif len(waiting) == len(members) and (other_number or resizing.waits_as_before(update)):
-        answer = {"addresses": tuple(waiting.values())}
         hosts = {address.rpartition(":")[0] for address in waiting.values()}
         update.met, update.on_one_host, update.met_on = True, len(hosts) == 1, min(hosts)
-        if update.plan.in_place:
-            answer["attempts"] = tuple(update.roles[key].attempt for key in members)
+        attempts = tuple(update.roles[key].attempt for key in members) if update.plan.in_place else ()
+        answer = messages.Met(addresses=tuple(waiting.values()), attempts=attempts)
     else:
         return
     for key in waiting:
-        update.tell(Meet, key, **answer)
+        update.tell(key, answer)
         update.change(key, meets_at="", meets_size=0)
     if other_number:
         resizing.done(update)
 
 
-def _ended(update: StateUpdate, event: events.RoleEnded) -> None:
-    if update.roles[event.key].phase in (RolePhase.GONE, RolePhase.RETURNED):
+def _ended(update: StateUpdate, key: Key, _: messages.Ended) -> None:
+    if update.roles[key].phase in (RolePhase.GONE, RolePhase.RETURNED):
         return
-    update.move(event.key, RolePhase.RETURNED)
-    update.made_progress(event.key)
-    if event.key in update.plan.training_keys() and not resizing.is_to_leave(update, event.key):
+    update.move(key, RolePhase.RETURNED)
+    update.made_progress(key)
+    if key in update.plan.training_keys() and not resizing.is_to_leave(update, key):
         resizing.end(update)
     _let_meet(update)
     training = [update.roles[key].phase for key in update.plan.training_keys()]
     if update.phase is Phase.RUNNING and all(phase is RolePhase.RETURNED for phase in training):
         update.enter(Phase.COMPLETING)
-        for key, role in update.roles.items():
+        for other, role in update.roles.items():
             if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
-                update.tell(AskToStop, key, reason=_RETURNED)
-            elif key[0] in update.plan.services:  # one that is being replaced has no role to serve
-                update.forget(key)
+                update.tell(other, messages.Stop(reason=_RETURNED))
+            elif other[0] in update.plan.services:  # one that is being replaced has no role to serve
+                update.forget(other)
 
 
-def _stop_asked(update: StateUpdate, event: events.StopAsked) -> None:
+def _stop_asked(update: StateUpdate, message: messages.Stop) -> None:
     if update.phase in (Phase.STOPPING, Phase.ENDING):
         return
-    resizing.give_up_unless_told(update, f"the run stops: {event.reason}")
+    resizing.give_up_unless_told(update, f"the run stops: {message.reason}")
     update.enter(Phase.STOPPING)
     update.suspicion = None
-    update.ending = Finish(verdict=Verdict.OK, what=event.reason)
+    update.ending = Finish(verdict=Verdict.OK, what=message.reason)
     for key, role in update.roles.items():
         if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
-            update.tell(AskToStop, key, reason=event.reason)
+            update.tell(key, message)
         else:
             update.forget(key)
 
 
-def _data_failed(update: StateUpdate, event: events.DataLost) -> None:
-    update.end(Finish(verdict=Verdict.DATA, what=event.error))
+def _data_failed(update: StateUpdate, message: messages.DataFailed) -> None:
+    update.end(Finish(verdict=Verdict.DATA, what=message.error))
 
 
 def _driver_failed(update: StateUpdate, event: events.DriverFailed) -> None:
@@ -231,7 +222,7 @@ def _diagnosed(update: StateUpdate, event: events.Diagnosed) -> None:
     if update.phase is not Phase.RUNNING:
         return  # it goes down, or starts again, meanwhile
     has_raised = update.suspicion is not None and update.suspicion.unanswered
-    others_move = not has_raised and event.time - update.last_progress() < update.plan.progress_s
+    others_move = not has_raised and update.time - update.last_progress() < update.plan.progress_s
     blamed = deadlines.roles_that_hang(update) if others_move else list(update.roles)
     silent = [key for key in event.silent if key in blamed and update.roles[key].phase in ALIVE]
     frozen = [key for key in event.frozen if key in blamed and update.roles[key].phase in ALIVE]
@@ -279,28 +270,32 @@ def _end_the_late(update: StateUpdate, event: events.Diagnosed) -> None:
         update.forget(key)
 
 
-_ACTIONS: dict[type[events.Event], Callable[[StateUpdate, Any], None]] = {
+ACTIONS: dict[type[messages.Message | events.DriverEvent], Callable[[StateUpdate, Any], None]] = {
     events.Placed: _placed,
     events.NoRoom: _no_room,
-    events.RoleReady: _ready,
-    events.DataLoaded: _loaded,
-    events.PartitionComputed: _data_progressed,
+    messages.DataProgressed: _data_progressed,
     events.DataReady: _data_ready,
-    events.DataLost: _data_failed,
-    events.RoleStarted: _started,
-    events.Progressed: _progressed,
-    events.AwaitsClient: _awaits_client,
+    messages.DataFailed: _data_failed,
     events.ClientWaits: _client_waits,
-    events.RoleMeets: _meets,
-    events.RoleEnded: _ended,
-    events.StopAsked: _stop_asked,
+    messages.Stop: _stop_asked,
     events.ResizeAsked: resizing.asked,
     events.DriverFailed: _driver_failed,
     events.Diagnosed: _diagnosed,
-    events.RoleFailed: lost_roles.failed,
-    events.RoleExited: lost_roles.exited,
-    events.RestartNeeded: lost_roles.restart_needed,
-    events.DaskWorkerLost: lost_roles.worker_lost,
+    messages.WorkerLost: lost_roles.worker_lost,
     events.AgentFailed: lost_roles.agent_failed,
     events.Ticked: deadlines.ticked,
+}
+
+# What is about one role process.
+ROLE_ACTIONS: dict[type[messages.Message | events.DriverEvent], Callable[[StateUpdate, Key, Any], None]] = {
+    messages.Ready: _ready,
+    messages.Loaded: _loaded,
+    messages.Started: _started,
+    events.Progressed: _progressed,
+    events.AwaitsClient: _awaits_client,
+    messages.Meets: _meets,
+    messages.CannotGoOn: lost_roles.restart_needed,
+    messages.Ended: _ended,
+    messages.Failed: lost_roles.failed,
+    messages.Exited: lost_roles.exited,
 }

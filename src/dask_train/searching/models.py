@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from dask_train.arguments import is_default, positive_int
+from dask_train.driver.settings import RunInputs, RunSettings
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import check_same_classes, rows_of
 from dask_train.fitting.model_kind import TrialRows
@@ -24,7 +25,6 @@ from dask_train.searching.settings import StudySettings
 from dask_train.searching.tasks import TrialTasks, largest_framework
 from dask_train.searching.with_optuna import Subject, TrialMaking, search_with_optuna
 from dask_train.training.launch import launch
-from dask_train.training.settings import RunInputs, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.driver.handle import Run

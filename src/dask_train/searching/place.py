@@ -21,6 +21,7 @@ from dask_train.collections.blocks import delayed_blocks
 from dask_train.collections.schema.category import missing_values
 from dask_train.driver.handle import Run
 from dask_train.driver.preflight import check_checkpoints
+from dask_train.driver.settings import RunInputs, RunSettings
 from dask_train.fitting.spec import VALIDATION
 from dask_train.inputs.data import InputData, check_some_rows
 from dask_train.searching.checks import categories_of, described
@@ -30,7 +31,6 @@ from dask_train.searching.study import Study
 from dask_train.shared_data.budget import RoleMemory
 from dask_train.shared_data.held import HeldDataSets
 from dask_train.shared_data.segments import SharedSegments
-from dask_train.training.settings import RunInputs, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.checkpoint.place import CheckpointPlace

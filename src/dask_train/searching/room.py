@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.cluster.arrivals import wait_for_first
 from dask_train.cluster.peer import Peer
+from dask_train.driver.settings import RunSettings
 from dask_train.errors import PlacementError
-from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client

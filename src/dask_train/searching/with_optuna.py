@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from dask_train.driver.handle import Run
+from dask_train.driver.settings import RunInputs, RunSettings
 from dask_train.fitting.model_kind import TrialSpec
 from dask_train.inputs.data import InputData
 from dask_train.report.search_progress import SearchDisplay
@@ -23,7 +24,6 @@ from dask_train.searching.pool import PoolSettings, trained
 from dask_train.searching.result import SearchResult
 from dask_train.searching.settings import StudySettings
 from dask_train.searching.texts import code_text
-from dask_train.training.settings import RunInputs, RunSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,13 @@ from dask_train.cluster.devices import Gpus
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.driver.handle import Run
 from dask_train.driver.result import Result
+from dask_train.driver.settings import DEFAULT, RunInputs, RunSettings
 from dask_train.frameworks.base import Framework
 from dask_train.input_errors import raises_at_the_call
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
 from dask_train.training.in_process import is_in_process, run_in_process
 from dask_train.training.launch import launch
-from dask_train.training.settings import DEFAULT, RunInputs, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client

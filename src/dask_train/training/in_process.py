@@ -21,6 +21,7 @@ from dask_train.driver.history import INTERRUPTED, History
 from dask_train.driver.job import Job
 from dask_train.driver.notebook import runs_before, this_cell
 from dask_train.driver.result import Result, leave_result
+from dask_train.driver.settings import RunInputs, RunSettings, RunSources
 from dask_train.frameworks.base import RoleInfo
 from dask_train.frameworks.registry import find_framework
 from dask_train.logging.log import INTERRUPTED_S, Log
@@ -36,7 +37,6 @@ from dask_train.run.transitions import begin
 from dask_train.shared_data.in_process import InProcessData, mapped_here
 from dask_train.training.in_process_link import ROLE, InProcessLink
 from dask_train.training.launch import check_roles, functions_of, named_of, of_job, plan_of
-from dask_train.training.settings import RunInputs, RunSettings, RunSources
 
 _COUNTS = {ROLE.role: 1}
 
@@ -85,8 +85,7 @@ def run_in_process(
         functions={},
         names={role: named_of(functions[role]) for role in _COUNTS},
         framework=adapter,
-        needs={},
-        on=None,
+        run=run,
         **of_job(run, functions, _COUNTS),
         params={**roles, "framework": adapter.name, **(params or {})},
     )
@@ -232,7 +231,7 @@ class _InProcessRun:
 
     def _result(self, value: Any) -> Result:
         history, reason = self._history, self._link.stop_reason
-        history.finished(Finish(verdict=Verdict.OK, what=reason), self._job.stop)
+        history.finished(Finish(verdict=Verdict.OK, what=reason), self._job.run.stop)
         history.files_skipped(self._data.num_skipped())
         rows = {("", number): count for number, count in self._data.num_rows().items()}
         rows |= {} if self._own is None else {(ROLE.role, 0): self._num_rows}

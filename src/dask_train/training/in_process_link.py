@@ -16,8 +16,9 @@ from dask_train.data.table import Table
 from dask_train.driver.history import History
 from dask_train.driver.job import Job
 from dask_train.errors import ClosedError
-from dask_train.process.messages import Met, Reported, RoleProcess, WentOn
+from dask_train.process.messages import Reported, WentOn
 from dask_train.role.time_spent import TimeSpent
+from dask_train.run.messages import Met, RoleProcess
 from dask_train.run.stopping import RunProgress
 from dask_train.shared_data.in_process import InProcessData
 
@@ -55,7 +56,7 @@ class InProcessLink:
     @property
     def stop_reason(self) -> str:
         """Why the role is to stop; empty while it is not."""
-        rule = self._job.stop
+        rule = self._job.run.stop
         if rule is None or self._reason:
             return self._reason
         history = self._history

@@ -24,6 +24,7 @@ from dask_train.driver.job import Job
 from dask_train.driver.loop import Driver
 from dask_train.driver.notebook import Cell, remember, runs_before, this_cell
 from dask_train.driver.preflight import check_checkpoints, check_modules, packed, pickled
+from dask_train.driver.settings import RunInputs, RunSettings, RunSources
 from dask_train.frameworks.base import TRAINING_ROLES, Framework
 from dask_train.frameworks.registry import find_framework
 from dask_train.logging.log import Log
@@ -38,7 +39,6 @@ from dask_train.shared_data.budget import RoleMemory, check_budget, tell_of_seco
 from dask_train.shared_data.run_data import RunData
 from dask_train.shared_data.segments import SharedSegments
 from dask_train.spelling import by_caller
-from dask_train.training.settings import RunInputs, RunSettings, RunSources
 
 if TYPE_CHECKING:
     from dask_train.driver.result import Result
@@ -109,15 +109,11 @@ def launch(
         functions=sent,
         names={role: named_of(functions[role]) for role in counts},
         framework=adapter,
+        run=run,
         needs=needs,
-        on=None if run.on is None else list(run.on),
         **of_job(run, functions, counts),
         settings=settings,
         preload=_preload(adapter),
-        runs_on_host=run.runs_on_host,
-        resizes=run.resizes if run.window is None else None,
-        follows=run.follows,
-        gpus=run.gpus,
         client_s=Deadlines.from_dask_config().client_s,
         params={**counts, "framework": adapter.name, **(params or {})},
         refuses=next((each.refuses for each in functions.values() if isinstance(each, Refusing)), None),
@@ -128,7 +124,7 @@ def launch(
 
     def begun() -> Run[Any]:
         data = RunData(peer, sources.by_role, run.window, sources.named)
-        driver = Driver(peer, job, data, beside=[] if job.follows is None else [follow])
+        driver = Driver(peer, job, data, beside=[] if run.follows is None else [follow])
         if sent_to is not None:
             driver.history.log_to(sent_to)
         begun = Run(driver, finish, display)
@@ -173,14 +169,14 @@ async def _check(peer: Peer, job: Job, cell: Cell | None, sources: RunSources, w
             peer, sizes, RoleMemory.of(job.framework, sum(job.plan.counts.values())), streams=window is not None
         )
         tell_of_second_copies({role: source.persisted_nbytes for role, source in new.items()})
-    await check_modules(peer, job.functions, job.on)
-    await check_checkpoints(peer, job.checkpoint, job.on)
+    await check_modules(peer, job.functions, job.run.on)
+    await check_checkpoints(peer, job.checkpoint, job.run.on)
     for old in runs_before(cell):
         await old.replaced()
 
 
 def of_job(run: RunSettings, functions: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return what the settings of a run say of its job: a name that is drawn, the rule to stop by, the checkpoints.
+    """Return what the settings of a run say of its job: a name that is drawn, and the checkpoints.
 
     Raises
     ------
@@ -191,7 +187,6 @@ def of_job(run: RunSettings, functions: Mapping[str, Any], counts: Mapping[str, 
     checkpoint = run.checkpoint
     return {
         "id": name,
-        "stop": run.stop,
         "checkpoint": None if checkpoint is None else place_of(checkpoint, name, run.resume),
     }
 

@@ -10,7 +10,8 @@ import pytest
 
 from dask_train.dashboard.actions import PageReader
 from dask_train.dashboard.records import Records
-from dask_train.process.messages import RoleProcess, to_plain
+from dask_train.process.messages import to_plain
+from dask_train.run.messages import RoleProcess
 from dask_train.scheduler.plugin import TrainPlugin
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dask_train.dashboard import controls
-from dask_train.process.messages import Diagnose, Pictured, Stop, from_plain
+from dask_train.process.messages import Diagnose, Pictured, from_plain
+from dask_train.run.messages import Stop
 
 pytest.importorskip("bokeh")
 

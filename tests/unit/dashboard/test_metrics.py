@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dask_train.dashboard.metrics import ROLE_PHASES, RUN_PHASES, MetricsCollector
-from dask_train.process.messages import Progress, RoleProcess, to_plain
+from dask_train.process.messages import Progress, to_plain
+from dask_train.run.messages import RoleProcess
 from dask_train.run.state import Phase, RolePhase
 from dask_train.worker.metrics import COUNTERS, GAUGES
 

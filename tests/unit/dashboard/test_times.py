@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dask_train.dashboard.times import ACTIVITIES, WINDOW_S, RoleTime, Times, straggler
-from dask_train.process.messages import Progress, RoleProcess, to_plain
+from dask_train.process.messages import Progress, to_plain
 from dask_train.role import time_spent
+from dask_train.run.messages import RoleProcess
 
 
 def tell(times, rank, now, attempt=0, busy_with="computing", **spent):

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from dask_train.dashboard.traces import MOST_CURVES, MOST_POINTS, RATE_S, Curve, CurveKey, Trace, scores_in
-from dask_train.process.messages import Notice, Reported, RoleProcess, to_plain
+from dask_train.process.messages import Notice, Reported, to_plain
+from dask_train.run.messages import RoleProcess
 
 
 def test_a_curve_is_thinned_evenly_and_ends_with_the_last_value():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dask_train.dashboard.times import RATE_S, Usage
-from dask_train.process.messages import Progress, RoleProcess, to_plain
+from dask_train.process.messages import Progress, to_plain
+from dask_train.run.messages import RoleProcess
 
 
 def tell(usage, now, attempt=0, **told):

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import pickle
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +17,11 @@ from dask_train.data.parcel import Parcel
 from dask_train.driver import loop as loop_module
 from dask_train.driver.job import Job
 from dask_train.driver.loop import Driver
+from dask_train.driver.settings import RunSettings
 from dask_train.frameworks.registry import find_framework
-from dask_train.process import messages
-from dask_train.process.messages import Message, RoleProcess, from_plain, to_plain
+from dask_train.process.messages import from_plain, to_plain
 from dask_train.run import events
+from dask_train.run.messages import Ended, Exited, Go, Message, Ready, RoleProcess, Started, StartProcess
 from dask_train.run.state import RolePhase, RunPlan
 
 TEST_S = 30.0  # how long anything may take here
@@ -210,12 +212,14 @@ class Driven:
 
     def __init__(self, counts: Mapping[str, int], job: dict[str, Any], plan: dict[str, Any]) -> None:
         roles = {"training": frozenset({"worker"}), "services": frozenset(counts) - {"worker"}}
-        job = {"needs": {}, "on": None, "stop": None, "checkpoint": None, "framework": find_framework(None), **job}
+        job = {"checkpoint": None, "framework": find_framework(None), **job}
+        of_run = {each.name for each in fields(RunSettings)} - {"checkpoint"}
+        run = RunSettings(**{"gpus": None} | {name: job.pop(name) for name in of_run & set(job)})
         names = dict.fromkeys(counts, "train")
         job = {"functions": dict.fromkeys(counts, Parcel(pickle=b"a function")), **job}
         self.scheduler, self.data = Scheduler(), Data()
         whole = RunPlan(counts=dict(counts), **{"stop_s": 0.2, **roles, **plan})
-        self.driver = Driver(self.scheduler, Job(id="run", plan=whole, names=names, **job), self.data)
+        self.driver = Driver(self.scheduler, Job(id="run", plan=whole, run=run, names=names, **job), self.data)
         self.events: list[events.Event] = []
         turned = self.driver.history.turned
 
@@ -229,12 +233,12 @@ class Driven:
     async def running(self) -> None:
         """Let the agents play their part until the users' functions run."""
         keys = self.driver.job.plan.role_keys()
-        await self.scheduler.until(lambda: len(self.scheduler.sent(messages.StartProcess)) == len(keys))
+        await self.scheduler.until(lambda: len(self.scheduler.sent(StartProcess)) == len(keys))
         for number, (role, rank) in enumerate(keys):
-            self.scheduler.tells(messages.Ready(pid=100 + number, peer=f"h:{number}"), role, rank)
-        await self.scheduler.until(lambda: len(self.scheduler.sent(messages.Go)) == len(keys))
+            self.scheduler.tells(Ready(pid=100 + number, peer=f"h:{number}"), role, rank)
+        await self.scheduler.until(lambda: len(self.scheduler.sent(Go)) == len(keys))
         for role, rank in keys:
-            self.scheduler.tells(messages.Started(), role, rank)
+            self.scheduler.tells(Started(), role, rank)
         roles = self.driver.state.roles
         await self.scheduler.until(lambda: all(self.phase(role, rank) is RolePhase.RUNNING for role, rank in roles))
 
@@ -244,8 +248,8 @@ class Driven:
 
     def returns(self, rank: int = 0, result: Any = None) -> None:
         """A worker's function returns, and its process ends."""
-        self.scheduler.tells(messages.Ended(result=pickle.dumps(result)), "worker", rank)
-        self.scheduler.tells(messages.Exited(cause=""), "worker", rank)
+        self.scheduler.tells(Ended(result=pickle.dumps(result)), "worker", rank)
+        self.scheduler.tells(Exited(cause=""), "worker", rank)
 
 
 @pytest.fixture

@@ -12,20 +12,12 @@ from typing import Any
 import pytest
 
 from dask_train.data.stream import Stream
-from dask_train.driver.agent_messages import EVENTS, AgentMessages
+from dask_train.driver.agent_messages import AgentMessages
 from dask_train.driver.clock import RunClock
-from dask_train.process.messages import (
-    DataSetWanted,
-    GroupWanted,
-    Message,
-    Progress,
-    Reported,
-    RoleProcess,
-    Value,
-    from_plain,
-    to_plain,
-)
-from dask_train.run import events
+from dask_train.process.messages import DataSetWanted, GroupWanted, Progress, Reported, Value, from_plain, to_plain
+from dask_train.run import events, messages
+from dask_train.run.messages import Message, RoleProcess
+from dask_train.run.transitions import ACTIONS, ROLE_ACTIONS
 from dask_train.scheduler.runs import worker_lost
 
 
@@ -37,7 +29,7 @@ class RunContext:
         self.history = SimpleNamespace(moved=lambda _key, message, _time, _interval: getattr(message, "moved", True))
         self.now = RunClock()
         self.events: list[events.Event] = []
-        self.happened = self.events.append
+        self.happened = lambda what, of=None: self.events.append(events.Event(self.now(), what, of))
         self.lost: list[str] = []
         self.agent_messages = AgentMessages(self, SimpleNamespace(worker_lost=self.lost.append))
 
@@ -45,7 +37,7 @@ class RunContext:
         """The kinds of the events that a message leads to, which has come through the scheduler."""
         before = len(self.events)
         self.agent_messages.handle(*from_plain(to_plain(message, RoleProcess("worker", 0, attempt))))
-        return [type(event).__name__ for event in self.events[before:]]
+        return [type(event.what).__name__ for event in self.events[before:]]
 
 
 def progress(**more: Any) -> Progress:
@@ -66,7 +58,8 @@ def test_a_wait_for_the_client_is_told_when_it_begins_and_ends_though_the_run_la
     assert context.tell(waits) == []
     assert context.tell(Value(value=b"")) == ["Progressed"]
     assert context.tell(progress(moved=False)) == ["AwaitsClient"]
-    assert [event.awaits for event in context.events if isinstance(event, events.AwaitsClient)] == [True, False]
+    waits_then = [event.what for event in context.events if isinstance(event.what, events.AwaitsClient)]
+    assert [each.awaits for each in waits_then] == [True, False]
     context.state.roles["worker", 0].attempt = 2
     assert context.tell(waits) == [], "a process that has been replaced"
     assert context.tell(waits, attempt=2) == ["AwaitsClient"]
@@ -127,7 +120,7 @@ def test_a_wait_for_what_dask_computes_is_progress(wanted):
         assert all(answer.to_come and answer.question == 3 for answer in to_come)
         assert not last.to_come
         assert not last.error
-        assert [type(event) for event in context.events] == [events.Progressed] * len(to_come)
+        assert [type(event.what) for event in context.events] == [events.Progressed] * len(to_come)
 
     asyncio.run(story())
 
@@ -136,34 +129,26 @@ def test_what_the_scheduler_itself_tells_is_understood():
     context = RunContext()
     context.agent_messages.handle(*from_plain(worker_lost("tcp://a:1")))
     assert context.lost == ["tcp://a:1"]
-    assert [(type(event), event.address) for event in context.events] == [(events.DaskWorkerLost, "tcp://a:1")]
+    assert [event.what for event in context.events] == [messages.WorkerLost(address="tcp://a:1")]
 
 
-@pytest.mark.parametrize("kind", EVENTS)
-def test_an_event_is_what_its_message_says(kind):
-    """Each field of an event is stamped, or one of the message, of the same type."""
-    event = EVENTS[kind]
-    stamp = {
-        each.name
-        for each in dataclasses.fields(events.RoleEvent if issubclass(event, events.RoleEvent) else events.Event)
-    }
-    said = {each.name: each.type for each in dataclasses.fields(kind)}
-    assert {
-        each.name: each.type for each in dataclasses.fields(event) if each.name not in stamp
-    }.items() <= said.items()
-    context, of = RunContext(), RoleProcess("worker", 0, 1) if issubclass(event, events.RoleEvent) else None
+@pytest.mark.parametrize("kind", [kind for kind in (*ACTIONS, *ROLE_ACTIONS) if issubclass(kind, Message)])
+def test_a_message_that_changes_the_course_is_an_event_as_it_is(kind):
+    """But for the result, which no event log keeps."""
+    context, of = RunContext(), RoleProcess("worker", 0, 1)
     context.history.results, context.history.raised = {}, {}
-    made = ((name, getattr(builtins, str(type_), None)) for name, type_ in said.items())
-    values = {name: make() for name, make in made if make is not None}  # others have defaults
-    context.agent_messages.handle(kind(**values), of)
-    (happened,) = context.events
-    assert type(happened) is event
-    assert all(
-        getattr(happened, each.name) == values[each.name] for each in dataclasses.fields(event) if each.name in said
-    )
+    made = ((each.name, getattr(builtins, str(each.type), None)) for each in dataclasses.fields(kind))
+    message = kind(**{name: make() for name, make in made if make is not None})  # others have defaults
+    context.agent_messages.handle(message, of)
+    (event,) = context.events
+    assert event.what == message
+    assert event.of == (of if kind in ROLE_ACTIONS else None)
+    assert of.key in context.history.results if kind is messages.Ended else not context.history.results
 
 
-def test_events_of_a_roles_life_are_messages():
-    """But for those that the driver makes of several of them."""
-    of_roles = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.RoleEvent)}
-    assert of_roles - set(EVENTS.values()) == {events.RoleEvent, events.Progressed, events.AwaitsClient}
+def test_an_event_has_no_result():
+    context, of = RunContext(), RoleProcess("worker", 0, 1)
+    context.history.results = {}
+    context.agent_messages.handle(messages.Ended(result=b"weights", left=((0, 7),)), of)
+    assert context.events[0].what == messages.Ended()
+    assert context.history.results == {of.key: messages.Ended(result=b"weights", left=((0, 7),))}

@@ -8,6 +8,7 @@ from dask_train.driver import loop as loop_module
 from dask_train.driver.clock import RunClock
 from dask_train.process import messages
 from dask_train.run.commands import Verdict
+from dask_train.run.messages import Kill
 
 
 def test_it_goes_on_evenly_from_the_time_of_day(monkeypatch):
@@ -30,7 +31,7 @@ async def test_no_deadline_of_a_run_sees_a_step_of_the_systems_clock(driven, mon
             it.scheduler.tells(messages.Progress(steps=1, doing="x", moved=True, awaits_client=False), "worker")
             await it.scheduler.until(lambda first=first: it.driver.state.progressed > first)
             await it.scheduler.until(lambda first=first: it.driver.now() > first + 0.1)
-            assert not it.scheduler.sent(messages.Kill)
+            assert not it.scheduler.sent(Kill)
             assert not it.scheduler.sent(messages.Diagnose)
             it.returns()
         assert it.driver.finish.verdict is Verdict.OK

@@ -12,19 +12,19 @@ from dask_train.driver import dispatch as dispatch_module
 from dask_train.driver import loop as loop_module
 from dask_train.driver.preflight import packed
 from dask_train.process import messages
-from dask_train.process.messages import RoleProcess
 from dask_train.run import events
 from dask_train.run.bounds import WorkerBounds
 from dask_train.run.commands import Verdict
+from dask_train.run.messages import Exited, RoleProcess, StartProcess, WorkerLost
 from dask_train.run.recovery import RecoveryPolicy
 
 
 async def started(it: Any, *, num: int = 1) -> None:
-    await it.scheduler.until(lambda: len(it.scheduler.sent(messages.StartProcess)) >= num)
+    await it.scheduler.until(lambda: len(it.scheduler.sent(StartProcess)) >= num)
 
 
-def happened(it: Any, kind: type[events.Event]) -> list[Any]:
-    return [event for event in it.events if isinstance(event, kind)]
+def happened(it: Any, kind: type[Any]) -> list[Any]:
+    return [event.what for event in it.events if isinstance(event.what, kind)]
 
 
 async def test_roles_of_a_dask_worker_have_one_agent_which_is_there_before_their_letters(driven):
@@ -40,7 +40,7 @@ async def test_roles_of_a_dask_worker_have_one_agent_which_is_there_before_their
 async def test_cores_of_a_host_are_shared_by_all_that_runs_there(driven):
     async with driven({"runs_on_host": 3}, worker=2, ps=1) as it:
         await started(it, num=3)
-        assert {message.roles_on_host for _, message, _ in it.scheduler.sent(messages.StartProcess)} == {9}
+        assert {message.roles_on_host for _, message, _ in it.scheduler.sent(StartProcess)} == {9}
         it.driver.stop("enough")
 
 
@@ -50,9 +50,9 @@ async def test_roles_that_are_lost_together_share_the_cores_as_before(driven):
     async with driven(plan=plan, worker=3) as it:
         await it.running()
         for rank in (1, 2):
-            it.scheduler.tells(messages.Exited(cause="it was killed."), "worker", rank)
+            it.scheduler.tells(Exited(cause="it was killed."), "worker", rank)
         await started(it, num=5)
-        assert [message.roles_on_host for _, message, _ in it.scheduler.sent(messages.StartProcess)] == [3] * 5
+        assert [message.roles_on_host for _, message, _ in it.scheduler.sent(StartProcess)] == [3] * 5
         it.driver.stop("enough")
 
 
@@ -61,7 +61,7 @@ async def test_a_dask_worker_that_has_left_before_its_agent_came_is_lost(driven)
         it.scheduler.answers["train_run_agent"] = {"status": "gone"}
     assert it.scheduler.agents == {}
     assert it.driver.finish.verdict is Verdict.ROLE_LOST
-    assert happened(it, events.DaskWorkerLost)[0].address == "a"
+    assert happened(it, WorkerLost)[0].address == "a"
 
 
 async def test_an_agent_that_fails_is_told_of_and_the_next_role_there_has_another(driven):
@@ -72,7 +72,7 @@ async def test_an_agent_that_fails_is_told_of_and_the_next_role_there_has_anothe
         first.set_exception(ZeroDivisionError("a bug of ours"))
         await started(it, num=2)
         assert it.scheduler.agents["a"] is not first
-        assert [of.attempt for _, _, of in it.scheduler.sent(messages.StartProcess)] == [0, 1]
+        assert [of.attempt for _, _, of in it.scheduler.sent(StartProcess)] == [0, 1]
         it.driver.stop("enough")
     assert happened(it, events.AgentFailed)[0].error == "ZeroDivisionError: a bug of ours."
 
@@ -82,11 +82,11 @@ async def test_an_agent_that_has_told_of_its_roles_ends_in_order_and_the_next_ro
         await it.running()
         first = it.scheduler.agents["a"]
         first.set_result(True)
-        it.scheduler.tells(messages.Exited(cause="its Dask worker leaves.", leaves=True), "worker", 0)
+        it.scheduler.tells(Exited(cause="its Dask worker leaves.", leaves=True), "worker", 0)
         await it.scheduler.until(lambda: it.scheduler.agents["a"] is not first)
         it.driver.stop("enough")
     assert happened(it, events.AgentFailed) == []
-    assert happened(it, events.RoleExited)[0].leaves
+    assert happened(it, Exited)[0].leaves
 
 
 async def test_a_run_that_follows_dask_workers_stays_on_its_host(driven):
@@ -94,7 +94,7 @@ async def test_a_run_that_follows_dask_workers_stays_on_its_host(driven):
     async with driven({"follows": WorkerBounds(2, 8)}, worker=2, plan=plan) as it:
         await it.running()
         assert it.scheduler.questions("train_run_open")[0]["follows"]
-        it.scheduler.tells(messages.Exited(cause="it was killed."), "worker", 0)
+        it.scheduler.tells(Exited(cause="it was killed."), "worker", 0)
         await started(it, num=3)
         it.driver.stop("enough")
     assert [asked["host"] for asked in it.scheduler.questions("train_run_place")] == ["", "host"]
@@ -104,7 +104,7 @@ async def test_what_is_for_an_agent_on_a_lost_dask_worker_is_dropped_and_its_tas
     async with driven(worker=2, plan={"recovery": None}) as it:
         await started(it, num=2)
         lost = it.scheduler.agents["a"]
-        it.scheduler.tells(messages.WorkerLost(address="a"))
+        it.scheduler.tells(WorkerLost(address="a"))
         await it.scheduler.until(lambda: lost in it.scheduler.cancelled)
         it.driver.dispatch.answer(RoleProcess("worker", 0, 0), messages.Value(value=b"late"))
         it.driver.dispatch.answer(RoleProcess("worker", 1, 0), messages.Value(value=b"well"))

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dask_train.driver.following import COME_S, LEAVE_S, follow, is_steady
+from dask_train.driver.settings import RunSettings
 from dask_train.run.bounds import WorkerBounds
 from dask_train.run.state import Phase, ResizePhase, Role, RolePhase, RunPlan, RunState, SizeChange
 
@@ -32,7 +33,7 @@ class Driver:
         self.asked: list[tuple[int, float]] = []
         self.changes: list[int] = []
         self.follows: WorkerBounds | None = WorkerBounds(2, 4)
-        self.job = SimpleNamespace(id="run-1", follows=self.follows, on=None, needs={"worker": {"slot": 1.0}})
+        self.job = SimpleNamespace(id="run-1", run=RunSettings(), needs={"worker": {"slot": 1.0}})
         self.history = SimpleNamespace(outcome="it has ended", notices=[], notice=self._notice)
         self.dispatch = SimpleNamespace(host_of=lambda address: f"host of {address}" if address else "")
         self.peer = SimpleNamespace(poll_s=POLL_S, ask=self._ask)

@@ -12,6 +12,7 @@ import pytest
 from dask_train.driver.handle import Run
 from dask_train.errors import ClosedError, RoleFailedError, StalledError
 from dask_train.process import messages
+from dask_train.run.messages import Failed, Stop
 from dask_train.run.replay import replay
 from dask_train.run.state import Phase
 
@@ -84,9 +85,7 @@ async def test_a_verb_makes_its_own_of_the_result(held):
 async def test_an_exception_of_a_role_is_raised(held):
     async with held(worker=1) as (it, run):
         await it.running()
-        failed = messages.Failed(
-            error="ValueError: no.", launching=False, traceback="Traceback of the role", exception=b""
-        )
+        failed = Failed(error="ValueError: no.", launching=False, traceback="Traceback of the role", exception=b"")
         it.scheduler.tells(failed, "worker", 0)
         with pytest.raises(RoleFailedError, match=r"worker 0 raised ValueError: no\."):
             await run.result()
@@ -107,7 +106,7 @@ async def test_it_is_stopped_in_order(held):
     async with held(worker=1) as (it, run):
         await it.running()
         stopping = asyncio.ensure_future(run.stop("enough"))
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.Stop))
+        await it.scheduler.until(lambda: it.scheduler.sent(Stop))
         it.returns(0, "in order")
         await stopping
         assert (await run.result()).results == {"worker": ["in order"]}

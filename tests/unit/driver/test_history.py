@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from dask_train.driver.history import History
-from dask_train.process.messages import Accounted, Pictured, Progress, Reported, RoleProcess
-from dask_train.run import events
+from dask_train.process.messages import Accounted, Pictured, Progress, Reported
+from dask_train.run import events, messages
 from dask_train.run.commands import Finish, Verdict
+from dask_train.run.messages import RoleProcess
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.replay import replay, to_record
 from dask_train.run.state import Phase, Role, RolePhase, RunPlan, RunState
@@ -29,22 +30,22 @@ class Drive:
         self.history.begin(self.state)
         self.said: list[str] = []
 
-    def happens(self, kind: type[events.Event], time: float, **more: Any) -> None:
-        before = self.state
-        self.state, todo = step(before, kind(time=time, **more))
-        self.history.turned(before, kind(time=time, **more), self.state, todo)
+    def happens(self, kind: type[Any], time: float, of: RoleProcess | None = None, **more: Any) -> None:
+        before, event = self.state, events.Event(time, kind(**more), of)
+        self.state, todo = step(before, event)
+        self.history.turned(before, event, self.state, todo)
         self.said += [type(command).__name__ for command in todo]
 
-    def of(self, rank: int, kind: type[events.Event], time: float, **more: Any) -> None:
+    def of(self, rank: int, kind: type[Any], time: float, **more: Any) -> None:
         attempt = self.state.roles["worker", rank].attempt
-        self.happens(kind, time, role="worker", rank=rank, attempt=attempt, **more)
+        self.happens(kind, time, RoleProcess("worker", rank, attempt), **more)
 
     def running(self, time: float) -> None:
         self.happens(events.Placed, time, places={"worker/0": "a", "worker/1": "b"})
         for rank in range(2):
-            self.of(rank, events.RoleReady, time, pid=1, peer="")
+            self.of(rank, messages.Ready, time, pid=1, peer="")
         for rank in range(2):
-            self.of(rank, events.RoleStarted, time)
+            self.of(rank, messages.Started, time)
 
     def replayed(self) -> list[str]:
         """What a replay of the log wants done, which has to be what it wanted then."""
@@ -62,11 +63,11 @@ def test_the_log_leaves_out_what_changes_nothing():
         run.happens(events.Ticked, 2.0 + number)
         run.of(0, events.Progressed, 2.5 + number)
         run.of(1, events.Progressed, 2.5 + number)
-        run.happens(events.PartitionComputed, 2.5 + number)
+        run.happens(messages.DataProgressed, 2.5 + number)
     assert len(run.history.log) == length
-    run.of(0, events.RoleEnded, 200.0)
+    run.of(0, messages.Ended, 200.0)
     assert len(run.history.log) == length + 4, "the last progress of each, and the end"
-    run.of(1, events.RoleEnded, 201.0)
+    run.of(1, messages.Ended, 201.0)
     assert run.replayed() == run.said
 
 
@@ -77,7 +78,7 @@ def test_progress_that_ended_a_diagnosis_replays():
     run.of(0, events.Progressed, 12.5)
     run.happens(events.Diagnosed, 13.0, stalled=("x",))
     for rank in range(2):
-        run.of(rank, events.RoleEnded, 14.0)
+        run.of(rank, messages.Ended, 14.0)
     assert run.said[-2:] == ["DiagnoseRoles", "Finish"]
     assert run.replayed() == run.said
 
@@ -86,7 +87,7 @@ def test_ticks_that_change_the_state_replay():
     """All are killed already when the time to stop is over, so that nothing is left to be done."""
     run = Drive(stop_s=5.0)
     run.happens(events.Placed, 1.0, places={"worker/0": "a", "worker/1": "b"})
-    run.happens(events.StopAsked, 2.0, reason="enough")
+    run.happens(messages.Stop, 2.0, reason="enough")
     run.happens(events.Ticked, 7.5)
     assert run.state.phase is Phase.ENDING
     run.happens(events.Ticked, 7.75)
@@ -97,11 +98,11 @@ def test_ticks_that_change_the_state_replay():
 def test_attempts():
     run = Drive(recovery=RecoveryPolicy(scope="gang", max_restarts=1))
     run.running(1.0)
-    run.of(1, events.RoleExited, 2.0, cause="it fell.")
-    run.of(0, events.RoleExited, 3.0, cause="killed.")
+    run.of(1, messages.Exited, 2.0, cause="it fell.")
+    run.of(0, messages.Exited, 3.0, cause="killed.")
     run.running(4.0)
-    run.of(0, events.RoleExited, 5.0, cause="it fell again.")
-    run.of(1, events.RoleExited, 6.0, cause="killed.")
+    run.of(0, messages.Exited, 5.0, cause="it fell again.")
+    run.of(1, messages.Exited, 6.0, cause="killed.")
     run.history.finished(Finish(verdict=Verdict.ROLE_LOST, what="worker 0 is lost."))
     first, second = run.history.attempts
     assert (first.number, first.started, first.ended, first.reason) == (0, 0.0, 2.0, "worker 1 is lost: it fell.")

@@ -13,6 +13,7 @@ from dask_train.errors import DataError, RoleLostError
 from dask_train.process import messages
 from dask_train.run import events
 from dask_train.run.commands import Verdict
+from dask_train.run.messages import Exited, Failed, Go, Kill, StartProcess, Stop, WorkerLost
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RolePhase
 from dask_train.run.stopping import StopRule
@@ -28,8 +29,8 @@ async def test_a_run_from_room_to_results(driven):
             ("a", "Go", "worker", 0, 0),
             ("b", "Go", "worker", 1, 0),
         ]
-        assert [m.roles_on_host for _, m, _ in it.scheduler.sent(messages.StartProcess)] == [2, 2]
-        assert [m.peers for _, m, _ in it.scheduler.sent(messages.Go)] == [{"worker": ["h:0", "h:1"]}] * 2
+        assert [m.roles_on_host for _, m, _ in it.scheduler.sent(StartProcess)] == [2, 2]
+        assert [m.peers for _, m, _ in it.scheduler.sent(Go)] == [{"worker": ["h:0", "h:1"]}] * 2
         assert it.driver.summary()["phase"] == "running"
         it.returns(0, "zero")
         it.returns(1, "one")
@@ -84,9 +85,7 @@ async def test_values_wait_for_their_roles_and_those_for_roles_that_are_gone_are
     sent = [(of.rank, message.value) for _, message, of in it.scheduler.sent(messages.Value)]
     assert sent == [(0, b"second"), (1, b"first"), (1, b"second"), (1, b"third")]
     kinds = [type(message) for _, message, of in it.scheduler.letters if of.rank == 1]
-    assert kinds[:3] == [messages.StartProcess, messages.Value, messages.Value], (
-        "not before the process that they are for"
-    )
+    assert kinds[:3] == [StartProcess, messages.Value, messages.Value], "not before the process that they are for"
 
 
 async def test_waits_for_the_run_are_told_once_however_many_wait(driven):
@@ -96,7 +95,7 @@ async def test_waits_for_the_run_are_told_once_however_many_wait(driven):
             await it.scheduler.until(lambda: it.driver.state.client_waits is not None)
         await it.scheduler.until(lambda: it.driver.state.client_waits is None)
         it.returns()
-    waits = [event.waits for event in it.events if isinstance(event, events.ClientWaits)]
+    waits = [event.what.waits for event in it.events if isinstance(event.what, events.ClientWaits)]
     assert waits == [True, False]
 
 
@@ -124,7 +123,7 @@ async def test_a_rule_that_is_met_asks_roles_to_stop(driven):
         it.scheduler.tells(report(2.0, 1.0), "worker")
         await it.scheduler.until(lambda: len(it.driver.history.scores) == 2)
         it.scheduler.tells(report(0.0), "worker")
-        (stop,) = await it.scheduler.until(lambda: it.scheduler.sent(messages.Stop))
+        (stop,) = await it.scheduler.until(lambda: it.scheduler.sent(Stop))
         assert stop[1].reason == "the loss is 0"
         it.returns()
     assert it.driver.finish.verdict is Verdict.OK
@@ -136,8 +135,8 @@ async def test_a_rule_that_raises_ends_the_run_and_is_named(driven):
     async with driven({"stop": Rule()}, {"stop_s": 0.1}) as it:
         await it.running()
         it.scheduler.tells(report(-1.0), "worker")
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))
-        it.scheduler.tells(messages.Exited(cause="it was killed."), "worker")
+        await it.scheduler.until(lambda: it.scheduler.sent(Kill))
+        it.scheduler.tells(Exited(cause="it was killed."), "worker")
     assert it.driver.finish.verdict is Verdict.DRIVER
     assert "The stop rule raised ZeroDivisionError" in it.driver.finish.what
     assert isinstance(it.driver.history.driver_error, ZeroDivisionError)
@@ -146,9 +145,9 @@ async def test_a_rule_that_raises_ends_the_run_and_is_named(driven):
 async def test_the_clock_goes_on_by_itself(driven, monkeypatch):
     monkeypatch.setattr(loop_module, "TICK_S", 0.01)
     async with driven(plan={"launch_s": 0.05}) as it:
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.StartProcess))
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))  # it was never ready
-        it.scheduler.tells(messages.Exited(cause="it was killed."), "worker")
+        await it.scheduler.until(lambda: it.scheduler.sent(StartProcess))
+        await it.scheduler.until(lambda: it.scheduler.sent(Kill))  # it was never ready
+        it.scheduler.tells(Exited(cause="it was killed."), "worker")
     assert it.driver.finish.verdict is Verdict.LAUNCH
 
 
@@ -161,9 +160,9 @@ async def test_data_that_can_not_be_had_fail_the_run(driven):
     async with driven(plan={"with_data": frozenset({"worker"})}) as it:
         it.data.by_role["worker"] = None
         it.data.described = described
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.StartProcess))
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))
-        it.scheduler.tells(messages.Exited(cause="it was killed."), "worker")
+        await it.scheduler.until(lambda: it.scheduler.sent(StartProcess))
+        await it.scheduler.until(lambda: it.scheduler.sent(Kill))
+        it.scheduler.tells(Exited(cause="it was killed."), "worker")
     assert it.driver.finish.verdict is Verdict.DATA
     assert "data['worker'] can't be computed." in it.driver.finish.what
     assert it.driver.history.driver_error is cause
@@ -225,8 +224,8 @@ async def test_a_rule_that_exits_ends_the_run_and_not_the_client(driven):
     async with driven({"stop": Exits()}, {"stop_s": 0.1}) as it:
         await it.running()
         it.scheduler.tells(report(-1.0), "worker")
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))
-        it.scheduler.tells(messages.Exited(cause="it was killed."), "worker")
+        await it.scheduler.until(lambda: it.scheduler.sent(Kill))
+        it.scheduler.tells(Exited(cause="it was killed."), "worker")
     assert "The stop rule raised SystemExit: enough" in it.driver.finish.what
 
 
@@ -245,7 +244,7 @@ async def test_what_the_scheduler_is_told_has_no_secrets(driven):
         await it.running()
         it.driver.trials.append({"number": 1, "params": {"url": "http://u:hunter2@h"}, "error": "a\udcff"})
         assert it.driver.summary()["trials"] == [{"number": 1, "params": {"url": "http://***@h"}, "error": "a\\udcff"}]
-        it.scheduler.tells(messages.Failed(error="no such place: http://u:hunter2@h"), "worker")
+        it.scheduler.tells(Failed(error="no such place: http://u:hunter2@h"), "worker")
     (ended,) = it.scheduler.questions("train_run_end")
     assert "http://***@h" in ended["summary"]["outcome"]
     assert "hunter2" not in repr(ended)
@@ -254,11 +253,11 @@ async def test_what_the_scheduler_is_told_has_no_secrets(driven):
 async def test_what_is_lost_with_a_dask_worker_has_left_nothing(driven):
     async with driven({}, {"recovery": RecoveryPolicy(scope="gang")}, worker=2) as it:
         await it.running()
-        it.driver.happened(events.DaskWorkerLost(time=it.driver.now(), address="b"))
+        it.driver.happened(WorkerLost(address="b"))
         await it.scheduler.until(lambda: ("worker", 1) in it.data.have_left)
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))
+        await it.scheduler.until(lambda: it.scheduler.sent(Kill))
         assert it.data.have_left == [("worker", 1)]
-        it.scheduler.tells(messages.Exited(cause="it was killed."), "worker", 0)
+        it.scheduler.tells(Exited(cause="it was killed."), "worker", 0)
         await it.scheduler.until(lambda: it.driver.state.roles["worker", 1].attempt == 1)
         assert it.data.have_left.count(("worker", 1)) == 2, "what was told of it meanwhile is forgotten, too"
         it.driver.stop("enough")

@@ -11,7 +11,8 @@ import pytest
 from dask_train.driver import records
 from dask_train.driver.records import all_runs, ask, find_run, stop_run
 from dask_train.errors import StalledError
-from dask_train.process.messages import Stop, from_plain
+from dask_train.process.messages import from_plain
+from dask_train.run.messages import Stop
 
 RUN = {"status": "OK", "id": "run-1", "ended": 0.0, "summary": {"phase": "running"}}
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dask_train.driver.resizing import check_resize, resize
+from dask_train.driver.settings import RunSettings
 from dask_train.errors import ClosedError, PlacementError
 from dask_train.run.state import Phase, ResizePhase, SizeChange
 
@@ -20,8 +21,9 @@ def refuses(workers):
 class Driver:
     """A driver whose run answers each request with these reasons; None: it is over then."""
 
-    def __init__(self, *reasons, in_place=True, resizes=refuses):
-        self.job = SimpleNamespace(id="run-1", resizes=resizes, plan=SimpleNamespace(in_place=in_place))
+    def __init__(self, *reasons, in_place=True, resizes=refuses, streaming=False):
+        run = RunSettings(resizes=resizes, streaming=streaming)
+        self.job = SimpleNamespace(id="run-1", run=run, plan=SimpleNamespace(in_place=in_place))
         plan = SimpleNamespace(counts={"worker": 2})
         self.state = SimpleNamespace(phase=Phase.LAUNCHING, met=False, resize=None, plan=plan)
         self.history, self.over, self.asked, self.reasons = SimpleNamespace(outcome="it has ended"), False, [], reasons
@@ -54,7 +56,7 @@ def test_numbers_that_can_not_be_are_refused_at_the_call(workers, error, why):
         check_resize(Driver(), workers)
 
 
-@pytest.mark.parametrize("settings", [{"in_place": False}, {"resizes": None}])
+@pytest.mark.parametrize("settings", [{"in_place": False}, {"resizes": None}, {"streaming": True}])
 def test_other_runs_keep_their_number(settings):
     with pytest.raises(ValueError, match="Run run-1 keeps its number of workers"):
         check_resize(Driver(**settings), 3)

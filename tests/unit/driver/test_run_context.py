@@ -12,6 +12,7 @@ import pytest
 from dask_train.data.parcel import Parcel
 from dask_train.driver.job import Job
 from dask_train.driver.run_context import RunContext, in_words
+from dask_train.driver.settings import RunSettings
 from dask_train.errors import RoleLostError, StalledError
 from dask_train.frameworks.registry import find_framework
 from dask_train.run import events
@@ -28,9 +29,7 @@ def context() -> RunContext:
         functions={"worker": Parcel(pickle=b"")},
         names={"worker": "train"},
         framework=find_framework(None),
-        needs={},
-        on=None,
-        stop=None,
+        run=RunSettings(),
         checkpoint=None,
     )
     peer: Any = SimpleNamespace()
@@ -75,8 +74,8 @@ async def test_what_fails_beside_the_loop_fails_the_run():
 
     it.spawn(fails())
     event = await event_of(it)
-    assert isinstance(event, events.DriverFailed)
-    assert event.error == "Nothing came."
+    assert isinstance(event.what, events.DriverFailed)
+    assert event.what.error == "Nothing came."
     assert isinstance(it.history.driver_error, StalledError)
     assert not it.is_unanswered
     assert it._tasks == set()

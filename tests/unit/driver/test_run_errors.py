@@ -11,8 +11,8 @@ import pytest
 from dask_train import errors
 from dask_train.driver.history import History
 from dask_train.driver.run_errors import TAIL_LINES, error_of
-from dask_train.process.messages import Failed
 from dask_train.run.commands import Finish, Verdict
+from dask_train.run.messages import Failed
 
 BAD = [verdict for verdict in Verdict if verdict is not Verdict.OK]
 

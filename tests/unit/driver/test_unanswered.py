@@ -13,6 +13,7 @@ from dask_train.driver.handle import Run
 from dask_train.driver.loop import Driver
 from dask_train.driver.printed import Printed
 from dask_train.driver.run_context import RunContext
+from dask_train.driver.settings import RunSettings
 from dask_train.errors import DaskTrainError, RoleLostError
 from dask_train.run.commands import Finish, Verdict
 
@@ -32,7 +33,8 @@ class Ended:
             driver_error=error, raised={}, diagnosis="", closed=False, finished=lambda *_: None, results={}
         )
         self.finish, self._tasks = FINISH, set()
-        self.job = SimpleNamespace(id="mine", stop=None, refuses=None, plan=SimpleNamespace(role_keys=lambda: ()))
+        plan = SimpleNamespace(role_keys=lambda: ())
+        self.job = SimpleNamespace(id="mine", run=RunSettings(), refuses=None, plan=plan)
         self.dispatch = SimpleNamespace(end=self._end)
         self.data = SimpleNamespace(cancel=self._never)
         self._shield = SimpleNamespace(down=self._down)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dask_train.driver.settings import DEFAULT, RunSettings
 from dask_train.fitting.start import check_most, with_bounds
 from dask_train.run.bounds import WorkerBounds
 from dask_train.run.recovery import RecoveryPolicy
-from dask_train.training.settings import DEFAULT, RunSettings
 
 
 def test_a_single_number_stays_as_it_is():

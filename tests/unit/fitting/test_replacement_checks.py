@@ -5,11 +5,11 @@ from __future__ import annotations
 import keras
 import pytest
 
+from dask_train.driver.settings import RunSettings
 from dask_train.fitting.keras_models import KERAS_MODELS
 from dask_train.fitting.model_kind import FitCall
 from dask_train.fitting.refusals import check_refusals
 from dask_train.fitting.settings import KerasSettings
-from dask_train.training.settings import RunSettings
 
 
 def check_replaced(model, ps, scorer, follows=None):

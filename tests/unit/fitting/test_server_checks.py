@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import pytest
 
+from dask_train.driver.settings import RunSettings
 from dask_train.fitting.keras_models import KERAS_MODELS
 from dask_train.fitting.model_kind import FitCall
 from dask_train.fitting.refusals import (
@@ -15,7 +16,6 @@ from dask_train.fitting.refusals import (
     warn_of_idle_callbacks,
 )
 from dask_train.fitting.settings import KerasSettings
-from dask_train.training.settings import RunSettings
 
 
 def check_in_process(ps, scorer):

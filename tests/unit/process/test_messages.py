@@ -12,17 +12,8 @@ from distributed.protocol import dumps, loads
 from dask_train.data.stream import Stream
 from dask_train.driver.agent_messages import HANDLERS
 from dask_train.process import messages
-from dask_train.process.messages import (
-    Answer,
-    CallFunction,
-    GroupComputed,
-    Mapped,
-    Message,
-    RoleProcess,
-    all_messages,
-    from_plain,
-    to_plain,
-)
+from dask_train.process.messages import Answer, CallFunction, GroupComputed, Mapped, all_messages, from_plain, to_plain
+from dask_train.run.messages import DataFailed, DataProgressed, Message, RoleProcess, StartProcess, Stop, WorkerLost
 from dask_train.transport.frames import descriptors_of, with_descriptors
 from dask_train.worker.agent import _OBEYED
 
@@ -44,8 +35,8 @@ LOCAL = {messages.BeginRole, messages.CallFunction, messages.Answer, messages.Ro
 ROOTS = {messages.Question}
 # What the three parties take without a table: of no role, or before there is a process.
 BESIDE = {
-    messages.WorkerLost, messages.DataProgressed, messages.DataFailed, messages.DataSetPlaces,
-    messages.StartProcess, messages.Stop,
+    WorkerLost, DataProgressed, DataFailed, messages.DataSetPlaces,
+    StartProcess, Stop,
 }  # fmt: skip
 
 

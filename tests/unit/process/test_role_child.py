@@ -12,14 +12,10 @@ from typing import Any
 
 import pytest
 
-from dask_train.process.messages import (
-    Answer,
-    CallFunction,
-    Mapped,
-    Message,
-)
+from dask_train.process.messages import Answer, CallFunction, Mapped
 from dask_train.process.role_child import RoleChild
 from dask_train.process.templates import GivenUpError, ProcessStart
+from dask_train.run.messages import Message
 from dask_train.transport.frames import MAX_DESCRIPTORS, descriptors_of, messages_from
 
 # Letters with descriptors

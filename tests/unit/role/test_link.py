@@ -24,28 +24,19 @@ from dask_train.process.messages import (
     Answer,
     BeginRole,
     CallFunction,
-    CannotGoOn,
     DataSetWanted,
-    Ended,
     GroupWanted,
     Mapped,
-    Meets,
-    Message,
-    Met,
     Notice,
-    PeerLost,
     Progress,
-    Ready,
     Reported,
-    Resize,
     RowsWanted,
-    Started,
-    Stop,
     StreamLeft,
     Value,
 )
 from dask_train.role import link as link_module
 from dask_train.role.link import BUNDLE, SocketLink
+from dask_train.run.messages import CannotGoOn, Ended, Meets, Message, Met, PeerLost, Ready, Resize, Started, Stop
 from dask_train.transport.frames import MAX_DESCRIPTORS, FrameReader, descriptors_of, encode
 
 STREAM = Stream(2, 0, 1, True, 7)

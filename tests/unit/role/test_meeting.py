@@ -14,9 +14,9 @@ import pytest
 from dask_train.collectives.reductions import Reduction
 from dask_train.errors import LaunchError
 from dask_train.frameworks.base import RoleInfo
-from dask_train.process.messages import Met
 from dask_train.role.meeting import Meeting
 from dask_train.role.time_spent import TimeSpent
+from dask_train.run.messages import Met
 
 LONG_S = 60.0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dask_train.run import commands, events
+from dask_train.run import commands, events, messages
 from dask_train.run.state import Phase, Role, RolePhase, RunPlan
 from dask_train.run.transitions import begin, step
 
@@ -15,10 +15,11 @@ Key = tuple[str, int]
 
 
 def told(command: commands.Command) -> str:
-    """``StartRole worker/0#1@a`` is the start of worker 0, attempt 1, on a."""
+    """``StartProcess worker/0#1@a`` is the start of worker 0, attempt 1, on a."""
+    if isinstance(command, commands.Tell):
+        to = command.to
+        return f"{type(command.message).__name__} {to.role}/{to.rank}#{to.attempt}@{command.address}"
     name = type(command).__name__
-    if isinstance(command, commands.RoleCommand):
-        return f"{name} {command.role}/{command.rank}#{command.attempt}@{command.address}"
     if isinstance(command, commands.Finish):
         return f"{name} {command.verdict}"
     return " ".join([name, *(f"{role}/{rank}" for role, rank in command.roles)])
@@ -64,15 +65,16 @@ class Course:
         self.finishes += [command for command in todo if isinstance(command, commands.Finish)]
         return [told(command) for command in todo]
 
-    def happens(self, kind: type[events.Event], key: str = "", *, after: float = 0.1, **more: Any) -> list[str]:
+    def happens(self, kind: type[Any], key: str = "", *, after: float = 0.1, **more: Any) -> list[str]:
         """An event, of ``role/rank`` in its present attempt or the one that is given; what is to be done then."""
         self.time = round(self.time + after, 3)
+        of = None
         if key:
             role, rank = key.split("/")
-            more = {"role": role, "rank": int(rank), "attempt": self[key].attempt, **more}
-        if kind is events.RoleReady:
+            of = messages.RoleProcess(role, int(rank), more.pop("attempt", self[key].attempt))
+        if kind is messages.Ready:
             more = {"pid": 1, "peer": "", **more}
-        return self.takes(kind(time=self.time, **more))
+        return self.takes(events.Event(self.time, kind(**more), of))
 
     def tick(self, after: float = 0.25) -> list[str]:
         return self.happens(events.Ticked, after=after)
@@ -85,11 +87,11 @@ class Course:
 
     def up(self, *keys: str) -> list[str]:
         """These roles, or all, get ready."""
-        return [text for key in keys or self.phases for text in self.happens(events.RoleReady, key)]
+        return [text for key in keys or self.phases for text in self.happens(messages.Ready, key)]
 
     def starts(self, *keys: str) -> list[str]:
         """These roles, or all, enter the user's function."""
-        return [text for key in keys or self.phases for text in self.happens(events.RoleStarted, key)]
+        return [text for key in keys or self.phases for text in self.happens(messages.Started, key)]
 
     def running(self) -> Course:
         """Go on until all roles are in the user's function."""
@@ -100,16 +102,16 @@ class Course:
         return self
 
     def exits(self, *keys: str, cause: str = "it was killed.") -> list[str]:
-        return [text for key in keys for text in self.happens(events.RoleExited, key, cause=cause)]
+        return [text for key in keys for text in self.happens(messages.Exited, key, cause=cause)]
 
     def fails(self, key: str, error: str = "ValueError: no.", *, launching: bool = False, **more: Any) -> list[str]:
-        return self.happens(events.RoleFailed, key, error=error, launching=launching, **more)
+        return self.happens(messages.Failed, key, error=error, launching=launching, **more)
 
     def returns(self, *keys: str) -> list[str]:
-        return [text for key in keys for text in self.happens(events.RoleEnded, key)]
+        return [text for key in keys for text in self.happens(messages.Ended, key)]
 
     def stopped(self, reason: str = "val_loss < 0.1") -> list[str]:
-        return self.happens(events.StopAsked, reason=reason)
+        return self.happens(messages.Stop, reason=reason)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dask_train.run import events
+from dask_train.run import events, messages
 from dask_train.run.deadlines import RENDEZVOUS_MARGIN_S
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import Phase
@@ -19,7 +19,7 @@ def test_roles_that_do_not_start(a_run):
     run.placed()
     run.up("worker/0")
     assert run.tick(59) == []
-    assert run.tick(1.1) == ["KillRole ps/0#0@a", "KillRole worker/0#0@b", "KillRole worker/1#0@c"]
+    assert run.tick(1.1) == ["Kill ps/0#0@a", "Kill worker/0#0@b", "Kill worker/1#0@c"]
     assert run.exits("ps/0", "worker/0", "worker/1") == ["Finish LaunchError"]
     assert run.finish.what == "Only 1 of 3 roles started within 60 s; missing: ps 0 on a; worker 1 on c."
     assert "busy, paused or short of memory" in run.finish.cause
@@ -42,7 +42,7 @@ def test_a_replacement_that_does_not_start_is_lost_again(a_run):
     run.placed("worker/1", on="c")
     for _ in range(60):
         run.happens(events.Progressed, "worker/0", after=0.99)
-    assert run.tick(1) == ["KillRole worker/1#1@c", "PlaceRoles worker/1"]
+    assert run.tick(1) == ["Kill worker/1#1@c", "PlaceRoles worker/1"]
     assert run.state.losses[-1] == "worker 1 is lost: it did not start on c within 60 s."
     assert run["worker/1"].attempt == 2
 
@@ -52,10 +52,10 @@ def test_two_replacements_that_do_not_start_where_one_more_may(a_run):
     run.exits("worker/0", "worker/1")
     run.placed("worker/0", "worker/1")
     assert run.tick(61) == [
-        "KillRole worker/0#1@a",
+        "Kill worker/0#1@a",
         "PlaceRoles worker/0",
-        "KillRole worker/1#1@b",
-        "KillRole worker/2#0@c",
+        "Kill worker/1#1@b",
+        "Kill worker/2#0@c",
     ]
     assert run.exits("worker/2") == ["Finish RoleLostError"]
     assert run.finish.what == "worker 1 is lost: it did not start on b within 60 s."
@@ -67,7 +67,7 @@ def test_roles_that_do_not_meet(a_run):
     run.up()
     run.starts("worker/0")
     assert run.tick(30 + RENDEZVOUS_MARGIN_S - 1) == [], "it raises by itself"
-    assert run.tick(1.1) == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
+    assert run.tick(1.1) == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
     assert run.exits("worker/0", "worker/1") == ["Finish LaunchError"]
     assert run.finish.what == "worker 1 did not meet the other roles within 30 s."
     assert run.finish.change == "Try dask train doctor, or raise train.rendezvous.timeout."
@@ -78,12 +78,12 @@ def test_data_that_does_not_come(a_run):
     run.placed()
     run.up()
     assert run.tick(119) == []
-    run.happens(events.PartitionComputed)
+    run.happens(messages.DataProgressed)
     assert run.tick(119) == []
     run.happens(events.DataReady)
     assert run.tick(119) == []
-    run.happens(events.DataLoaded, "worker/0")
-    assert run.tick(121) == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
+    run.happens(messages.Loaded, "worker/0")
+    assert run.tick(121) == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
     assert run.exits("worker/0", "worker/1") == ["Finish StalledError"]
     assert run.finish.what == "The data of the run made no progress for 120 s."
     assert "train.progress.timeout" in run.finish.change
@@ -97,7 +97,7 @@ def test_a_run_without_progress_is_looked_into_and_ended(a_run):
     assert run.tick(1.1) == ["DiagnoseRoles worker/0 worker/1"]
     assert run.tick(1) == [], "it is being looked into"
     said = run.happens(events.Diagnosed, stalled=("worker 0 (process 7) does not answer: it is stopped by a signal",))
-    assert said == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
+    assert said == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
     assert run.exits("worker/0", "worker/1") == ["Finish StalledError"]
     assert run.finish.what == (
         "No role made progress for 120 s: worker 0 (process 7) does not answer: it is stopped by a signal."
@@ -171,7 +171,7 @@ def test_a_scorer_that_hangs_at_the_end(a_run):
     run.returns("worker/0")
     assert run.tick(119) == []
     assert run.tick(2) == ["DiagnoseRoles scorer/0"]
-    assert run.happens(events.Diagnosed, stalled=("scorer 0 is scoring",)) == ["KillRole scorer/0#0@b"]
+    assert run.happens(events.Diagnosed, stalled=("scorer 0 is scoring",)) == ["Kill scorer/0#0@b"]
     assert run.exits("scorer/0") == ["Finish ok"]
     assert run.finish.notes == (
         "scorer 0 had not returned 120 s after the training roles and was ended: scorer 0 is scoring.",
@@ -184,9 +184,9 @@ def test_a_scorer_that_goes_on_for_ever_at_the_end(a_run):
     for _ in range(12):
         assert run.happens(events.Progressed, "scorer/0", after=9) == []
     assert run.tick(20) == ["DiagnoseRoles scorer/0 ps/0"]
-    assert run.happens(events.Diagnosed, stalled=()) == ["KillRole scorer/0#0@b"]
+    assert run.happens(events.Diagnosed, stalled=()) == ["Kill scorer/0#0@b"]
     run.exits("scorer/0")
-    assert run.tick(5.1) == ["KillRole ps/0#0@d"]
+    assert run.tick(5.1) == ["Kill ps/0#0@d"]
     assert run.exits("ps/0") == ["Finish ok"]
 
 
@@ -204,7 +204,7 @@ def test_a_scorer_that_is_not_replaced_in_time_at_the_end(a_run, until):
     if until == "placing":
         assert said == ["Free scorer/0", "Finish ok"]
     else:
-        assert said == ["KillRole scorer/0#1@b"]
+        assert said == ["Kill scorer/0#1@b"]
         assert run.exits("scorer/0") == ["Finish ok"]
     assert run.finish.notes[0].startswith("scorer 0 had not returned 120 s after the training roles")
 
@@ -265,9 +265,9 @@ def test_roles_whose_agent_is_silent_are_lost_in_a_stall(a_run, scope):
     run.tick(121)
     said = run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 1),))
     if scope == "role":
-        assert said == ["KillRole worker/1#0@b", "PlaceRoles worker/1"]
+        assert said == ["Kill worker/1#0@b", "PlaceRoles worker/1"]
     else:
-        assert said == ["KillRole worker/1#0@b", "KillRole worker/0#0@a"]
+        assert said == ["Kill worker/1#0@b", "Kill worker/0#0@a"]
         assert run.exits("worker/0") == ["PlaceRoles worker/0 worker/1"]
     assert run.state.losses == (
         "worker 1 on b is lost: the agent there does not answer. Its Dask worker hangs, or its host is cut off.",
@@ -282,7 +282,7 @@ def test_the_silent_one_is_lost_when_a_healthy_one_raises_for_want_of_an_answer(
     assert run.tick(2) == []
     said = run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 1),))
     again = ["PlaceRoles worker/1 worker/0"] if scope == "role" and not agree else ["PlaceRoles worker/0 worker/1"]
-    assert said == ["KillRole worker/1#0@b", *again]
+    assert said == ["Kill worker/1#0@b", *again]
     assert run.state.losses[0].startswith("worker 1 on b is lost")
     run.placed()
     run.up()
@@ -295,14 +295,14 @@ def test_all_that_raised_for_want_of_an_answer_start_again_with_the_silent_one(a
     run.fails("worker/0", "StalledError: no rows.", unanswered=True)
     assert run.fails("worker/1", "StalledError: no rows.", unanswered=True) == []
     said = run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 2),))
-    assert said == ["KillRole worker/2#0@c", "PlaceRoles worker/2 worker/0 worker/1"]
+    assert said == ["Kill worker/2#0@c", "PlaceRoles worker/2 worker/0 worker/1"]
 
 
 def test_without_recovery_the_silent_one_is_blamed(a_run):
     run = a_run().running()
     run.fails("worker/0", "StalledError: no rows.", unanswered=True)
     assert run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 1),)) == [
-        "KillRole worker/1#0@b",
+        "Kill worker/1#0@b",
         "Finish RoleLostError",
     ]
     assert (run.finish.role, run.finish.rank) == ("worker", 1)
@@ -313,7 +313,7 @@ def test_one_that_raises_for_want_of_an_answer_where_all_answer(a_run, told):
     run = a_run(recovery=RecoveryPolicy(scope="gang")).running()
     run.fails("worker/0", "StalledError: no.", unanswered=True)
     said = run.happens(events.Diagnosed, stalled=()) if told else run.tick(10.1)
-    assert said == ["KillRole worker/1#0@b"]
+    assert said == ["Kill worker/1#0@b"]
     assert run.exits("worker/1") == ["Finish RoleFailedError"]
     assert (run.finish.role, run.finish.rank) == ("worker", 0)
 
@@ -344,14 +344,14 @@ def test_a_replacement_whose_data_does_not_come_is_lost_again(a_run):
     run.happens(events.DataReady)
     run.placed()
     for key in ("worker/0", "worker/1"):
-        run.happens(events.DataLoaded, key)
+        run.happens(messages.Loaded, key)
     run.up()
     run.starts()
     run.exits("worker/1")
     run.placed("worker/1", on="c")
     run.up("worker/1")
     run.happens(events.Progressed, "worker/0", after=50)
-    assert run.tick(1) == ["KillRole worker/1#1@c", "PlaceRoles worker/1"]
+    assert run.tick(1) == ["Kill worker/1#1@c", "PlaceRoles worker/1"]
     assert run.state.losses[-1] == "worker 1 is lost: its data did not reach it within 50 s."
 
 
@@ -361,7 +361,7 @@ FROZEN = {"stalled": ("worker 1 (process 7) does not answer: it is stopped by a 
 def test_a_frozen_role_that_can_be_replaced_alone_is_replaced(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
     run.tick(121)
-    assert run.happens(events.Diagnosed, **FROZEN) == ["KillRole worker/1#0@b", "PlaceRoles worker/1"]
+    assert run.happens(events.Diagnosed, **FROZEN) == ["Kill worker/1#0@b", "PlaceRoles worker/1"]
     assert run.state.losses == (
         "worker 1 is lost: its process does not answer, and for 120 s no role has made progress.",
     )
@@ -371,9 +371,9 @@ def test_a_frozen_role_that_can_be_replaced_alone_is_replaced(a_run):
 def test_with_it_a_role_that_has_waited_for_it_in_vain(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
     assert run.happens(
-        events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True
+        messages.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True
     ) == ["DiagnoseRoles worker/1"]
-    assert run.happens(events.Diagnosed, **FROZEN) == ["KillRole worker/1#0@b", "PlaceRoles worker/1 worker/0"]
+    assert run.happens(events.Diagnosed, **FROZEN) == ["Kill worker/1#0@b", "PlaceRoles worker/1 worker/0"]
 
 
 STOPPED = {**FROZEN, "stopped": (("worker", 1),)}
@@ -384,7 +384,7 @@ GANG = RecoveryPolicy(scope="gang")
 def test_where_a_stopped_role_can_not_be_replaced_alone_all_start_again(a_run, settings):
     run = a_run(progress_s=120, **settings).running()
     run.tick(121)
-    assert run.happens(events.Diagnosed, **STOPPED) == ["KillRole worker/1#0@b", "KillRole worker/0#0@a"]
+    assert run.happens(events.Diagnosed, **STOPPED) == ["Kill worker/1#0@b", "Kill worker/0#0@a"]
     run.exits("worker/0", "worker/1")
     assert run.phase is Phase.PLACING
     assert run.state.losses == (
@@ -394,7 +394,7 @@ def test_where_a_stopped_role_can_not_be_replaced_alone_all_start_again(a_run, s
 
 def test_also_if_another_one_has_raised_that_waited_for_it(a_run):
     run = a_run(progress_s=120, recovery=GANG, agree=True).running()
-    run.happens(events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
+    run.happens(messages.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
     run.happens(events.Diagnosed, **STOPPED)
     run.exits("worker/1")
     assert run.phase is Phase.PLACING
@@ -414,8 +414,8 @@ def test_a_stopped_worker_is_ended_and_then_replaced_in_place(a_run):
     assert run.tick(59) == []
     assert run.tick(2) == ["DiagnoseRoles worker/0 worker/1"]
     assert run.tick(1) == []
-    assert run.happens(events.Diagnosed, **STOPPED) == ["KillRole worker/1#0@b"]
-    assert run.exits("worker/1") == ["TellOfLoss worker/0#0@a", "PlaceRoles worker/1"]
+    assert run.happens(events.Diagnosed, **STOPPED) == ["Kill worker/1#0@b"]
+    assert run.exits("worker/1") == ["PeerLost worker/0#0@a", "PlaceRoles worker/1"]
     why = "its process was stopped by a signal, and no role had made progress for 62.1 s. It was ended."
     assert run.state.losses == (f"worker 1 is lost: {why}",)
     run.placed("worker/1")
@@ -445,7 +445,7 @@ def test_a_frozen_role_that_can_not_be_replaced_alone_ends_the_run(a_run, settin
 @pytest.mark.parametrize("agree", [False, True])
 def test_a_frozen_role_is_named_and_not_the_one_that_has_waited_for_it(a_run, agree):
     run = a_run(progress_s=120, recovery=RecoveryPolicy(scope="gang"), agree=agree).running()
-    run.happens(events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
+    run.happens(messages.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
     run.happens(events.Diagnosed, **FROZEN)
     run.exits("worker/1")
     assert run.finish.verdict == "StalledError"
@@ -456,7 +456,7 @@ def test_who_is_killed_after_a_stop_is_told_of(a_run):
     run = a_run(stop_s=5).running()
     run.stopped()
     run.returns("worker/0")
-    assert run.tick(5.1) == ["KillRole worker/1#0@b"]
+    assert run.tick(5.1) == ["Kill worker/1#0@b"]
     assert run.state.notes == (
         "worker 1 was killed, and returned nothing: train.stop.timeout (5 s) had passed since the run was stopped.",
     )
@@ -471,7 +471,7 @@ def test_a_frozen_role_is_replaced_while_others_go_on(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
     assert others_go_on(run, 119) == []
     assert others_go_on(run, 3) == ["DiagnoseRoles worker/0 worker/1"]
-    assert run.happens(events.Diagnosed, **FROZEN) == ["KillRole worker/1#0@b", "PlaceRoles worker/1"]
+    assert run.happens(events.Diagnosed, **FROZEN) == ["Kill worker/1#0@b", "PlaceRoles worker/1"]
     cause = "its process does not answer, and for 120 s it has made no progress, while others have."
     assert run.state.losses == (f"worker 1 is lost: {cause}",)
 
@@ -480,7 +480,7 @@ def test_a_role_whose_agent_is_silent_is_replaced_while_others_go_on(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
     others_go_on(run, 122)
     assert run.happens(events.Diagnosed, stalled=(), silent=(("worker", 1),)) == [
-        "KillRole worker/1#0@b",
+        "Kill worker/1#0@b",
         "PlaceRoles worker/1",
     ]
 

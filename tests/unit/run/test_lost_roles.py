@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.run import events
+from dask_train.run import events, messages
 from dask_train.run.lost_roles import SETTLE_S
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import Phase, RolePhase
@@ -23,7 +23,7 @@ def test_only_the_lost_role_starts_again(a_run):
     said += run.placed("worker/1", on="e")
     said += run.up("worker/1")
     said += run.starts("worker/1")
-    assert said == ["PlaceRoles worker/1", "StartRole worker/1#1@e", "EnterFunction worker/1#1@e"]
+    assert said == ["PlaceRoles worker/1", "StartProcess worker/1#1@e", "Go worker/1#1@e"]
     assert {key: run[key] for key in others} == others, "untouched"
     assert (run["worker/1"].phase, run["worker/1"].address) == (RolePhase.RUNNING, "e")
     assert run.state.losses == ("worker 1 is lost: its process 7 was killed by SIGKILL.",)
@@ -41,14 +41,14 @@ def test_it_is_given_its_data_again(a_run):
     run = a_run(recovery=ROLE, with_data=frozenset({"worker"}))
     run.happens(events.DataReady)
     run.placed()
-    run.happens(events.DataLoaded, "worker/0")
-    run.happens(events.DataLoaded, "worker/1")
+    run.happens(messages.Loaded, "worker/0")
+    run.happens(messages.Loaded, "worker/1")
     run.up()
     run.starts()
     run.exits("worker/1")
-    assert run.placed("worker/1", on="c") == ["StartRole worker/1#1@c", "LoadData worker/1#1@c"]
+    assert run.placed("worker/1", on="c") == ["StartProcess worker/1#1@c", "Load worker/1#1@c"]
     assert run.up("worker/1") == []
-    assert run.happens(events.DataLoaded, "worker/1") == ["EnterFunction worker/1#1@c"]
+    assert run.happens(messages.Loaded, "worker/1") == ["Go worker/1#1@c"]
 
 
 def test_a_role_lost_while_all_launch_is_replaced_and_waited_for(a_run):
@@ -57,8 +57,8 @@ def test_a_role_lost_while_all_launch_is_replaced_and_waited_for(a_run):
     run.up("worker/0")
     assert run.exits("worker/1") == ["PlaceRoles worker/1"]
     assert run.phase is Phase.LAUNCHING
-    assert run.placed("worker/1", on="c") == ["StartRole worker/1#1@c"]
-    assert run.up("worker/1") == ["EnterFunction worker/0#0@a", "EnterFunction worker/1#1@c"]
+    assert run.placed("worker/1", on="c") == ["StartProcess worker/1#1@c"]
+    assert run.up("worker/1") == ["Go worker/0#0@a", "Go worker/1#1@c"]
 
 
 def test_a_dask_worker_with_two_roles_counts_once(a_run):
@@ -66,19 +66,19 @@ def test_a_dask_worker_with_two_roles_counts_once(a_run):
     run.happens(events.Placed, places={"worker/0": "a", "worker/1": "a", "worker/2": "b"})
     run.up()
     run.starts()
-    assert run.happens(events.DaskWorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
-    assert run.happens(events.DaskWorkerLost, address="a") == []
+    assert run.happens(messages.WorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
+    assert run.happens(messages.WorkerLost, address="a") == []
     assert run.state.num_restarts == 1
     assert run.state.losses == ("worker 0, worker 1 are lost: the Dask worker a left the cluster.",)
     run.placed("worker/0", "worker/1", on="b")
     run.up("worker/0", "worker/1")
-    assert run.happens(events.DaskWorkerLost, address="c") == [], "no role of the run is there"
+    assert run.happens(messages.WorkerLost, address="c") == [], "no role of the run is there"
 
 
 def test_results_of_a_dask_worker_that_is_lost_later_stay(a_run):
     run = a_run(recovery=ROLE).running()
     run.returns("worker/0")
-    assert run.happens(events.DaskWorkerLost, address="a") == []
+    assert run.happens(messages.WorkerLost, address="a") == []
     assert run["worker/0"].phase is RolePhase.RETURNED
     assert run.returns("worker/1") == ["Finish ok"]
 
@@ -89,7 +89,7 @@ def test_no_room_for_a_replacement(a_run):
     run.placed("worker/1")
     run.exits("worker/1", cause="two.")
     assert run.happens(events.NoRoom, wanted="w", why="0 of 2 threads are free.", change="Wait.") == [
-        "KillRole worker/0#0@a"
+        "Kill worker/0#0@a"
     ]
     assert run.exits("worker/0") == ["Finish RoleLostError"]
     assert run.finish.what == "worker 1 is lost: two. There is no room to replace it: 0 of 2 threads are free."
@@ -102,14 +102,14 @@ def test_no_room_for_a_replacement(a_run):
 
 def test_all_start_again_when_all_are_gone(a_run):
     run = a_run(counts={"ps": 1, "worker": 2}, recovery=GANG, placement_s=44).running()
-    assert run.exits("worker/0") == ["KillRole ps/0#0@a", "KillRole worker/1#0@c"]
+    assert run.exits("worker/0") == ["Kill ps/0#0@a", "Kill worker/1#0@c"]
     assert run.phase is Phase.RESTARTING
     assert run.exits("ps/0") == []
     assert run.exits("worker/1") == ["PlaceRoles ps/0 worker/0 worker/1"], "in place of the room that they had"
     assert run.log[-1][1][0].timeout_s == 44
     assert run.phase is Phase.PLACING
-    assert run.placed() == ["StartRole ps/0#1@a", "StartRole worker/0#1@b", "StartRole worker/1#1@c"]
-    assert run.up() == ["EnterFunction ps/0#1@a", "EnterFunction worker/0#1@b", "EnterFunction worker/1#1@c"]
+    assert run.placed() == ["StartProcess ps/0#1@a", "StartProcess worker/0#1@b", "StartProcess worker/1#1@c"]
+    assert run.up() == ["Go ps/0#1@a", "Go worker/0#1@b", "Go worker/1#1@c"]
     run.starts()
     run.returns("worker/0", "worker/1")
     assert run.returns("ps/0") == ["Finish ok"]
@@ -134,7 +134,7 @@ def test_what_cannot_be_replaced_alone_takes_all_with_it(a_run):
     assert run.exits("worker/0") == ["PlaceRoles worker/0"]
     run.placed("worker/0")
     run.up("worker/0")
-    assert run.exits("chief/0") == ["KillRole worker/0#1@b"]
+    assert run.exits("chief/0") == ["Kill worker/0#1@b"]
     assert run.exits("worker/0") == ["PlaceRoles chief/0 worker/0"]
     assert (run["chief/0"].attempt, run["worker/0"].attempt) == (1, 2)
 
@@ -144,7 +144,7 @@ def test_a_dask_worker_with_a_role_that_cannot_be_replaced_alone(a_run):
     run.happens(events.Placed, places={"chief/0": "b", "worker/0": "b", "worker/1": "c"})
     run.up()
     run.starts()
-    assert run.happens(events.DaskWorkerLost, address="b") == ["KillRole worker/1#0@c"]
+    assert run.happens(messages.WorkerLost, address="b") == ["Kill worker/1#0@c"]
 
 
 def test_roles_that_wait_for_each_other_start_again_together(a_run):
@@ -152,7 +152,7 @@ def test_roles_that_wait_for_each_other_start_again_together(a_run):
     run = a_run(counts={"worker": 2, "scorer": 1}, recovery=ROLE, agree=True).running()
     assert run.exits("scorer/0") == ["PlaceRoles scorer/0"]
     run.placed("scorer/0")
-    assert run.exits("worker/0") == ["KillRole worker/1#0@b", "KillRole scorer/0#1@c"]
+    assert run.exits("worker/0") == ["Kill worker/1#0@b", "Kill scorer/0#1@c"]
     assert run.fails("worker/1") == [], "an echo"
     assert run.exits("scorer/0") == ["PlaceRoles worker/0 worker/1 scorer/0"]
 
@@ -160,7 +160,7 @@ def test_roles_that_wait_for_each_other_start_again_together(a_run):
 def test_a_role_that_waits_for_room_starts_again_with_all(a_run):
     run = a_run(counts={"chief": 1, "worker": 2}, recovery=ROLE).running()
     assert run.exits("worker/0") == ["PlaceRoles worker/0"]
-    assert run.exits("chief/0") == ["KillRole worker/1#0@c"]
+    assert run.exits("chief/0") == ["Kill worker/1#0@c"]
     assert run.happens(events.NoRoom, wanted="w", why="y", change="c") == [], "all wait for room soon"
     assert run.placed("worker/0") == ["Free worker/0"]
     assert run.exits("worker/1") == ["PlaceRoles chief/0 worker/0 worker/1"]
@@ -181,7 +181,7 @@ def test_the_last_error_tells_of_every_attempt(a_run, scope):
             run.placed("worker/0")
             run.up("worker/0")
             run.starts("worker/0")
-    assert run.exits("worker/0", cause="cause 2.") == [f"KillRole worker/1#{2 if scope == 'gang' else 0}@b"]
+    assert run.exits("worker/0", cause="cause 2.") == [f"Kill worker/1#{2 if scope == 'gang' else 0}@b"]
     assert run.exits("worker/1") == ["Finish RoleLostError"]
     assert run.finish.what == "worker 0 is lost: cause 2."
     assert run.finish.cause == (
@@ -195,7 +195,7 @@ def test_the_last_error_tells_of_every_attempt(a_run, scope):
 
 def test_without_recovery_the_first_loss_ends_it(a_run):
     run = a_run().running()
-    assert run.exits("worker/0", cause="it fell.") == ["KillRole worker/1#0@b"]
+    assert run.exits("worker/0", cause="it fell.") == ["Kill worker/1#0@b"]
     assert run.exits("worker/1") == ["Finish RoleLostError"]
     assert (run.finish.what, run.finish.cause) == ("worker 0 is lost: it fell.", "")
     assert "pass recovery=" in run.finish.change
@@ -206,7 +206,7 @@ def test_without_recovery_the_first_loss_ends_it(a_run):
 
 def test_an_exception_ends_it(a_run):
     run = a_run(recovery=ROLE).running()
-    assert run.fails("worker/1", "ValueError: no such column.") == ["KillRole worker/0#0@a"]
+    assert run.fails("worker/1", "ValueError: no such column.") == ["Kill worker/0#0@a"]
     assert run.exits("worker/1") == [], "it had said so"
     assert run.exits("worker/0") == ["Finish RoleFailedError"]
     assert run.finish.what == "worker 1 raised ValueError: no such column."
@@ -218,7 +218,7 @@ def test_an_exception_ends_it(a_run):
 def test_an_exception_may_count_as_a_loss(a_run, scope):
     run = a_run(recovery=RecoveryPolicy(scope=scope, retry_errors=True, max_restarts=1)).running()
     if scope == "gang":
-        assert run.fails("worker/1", "E: one.") == ["KillRole worker/0#0@a"]
+        assert run.fails("worker/1", "E: one.") == ["Kill worker/0#0@a"]
         run.exits("worker/0")
         run.running()
     else:
@@ -235,7 +235,7 @@ def test_where_roles_wait_for_each_other_an_exception_settles_first(a_run):
     run = a_run(recovery=GANG, agree=True).running()
     assert run.fails("worker/1", "RuntimeError: connection closed by peer.") == []
     assert run.tick(SETTLE_S - 0.1) == []
-    assert run.tick(0.1) == ["KillRole worker/0#0@a"], "no loss was told of: it was its own"
+    assert run.tick(0.1) == ["Kill worker/0#0@a"], "no loss was told of: it was its own"
     assert run.exits("worker/0") == ["Finish RoleFailedError"]
 
 
@@ -246,10 +246,10 @@ def test_an_exception_before_a_loss_is_its_echo(a_run, loss):
     if loss == "exited":
         said = run.exits("worker/0", cause="it was killed.")
     elif loss == "worker lost":
-        said = run.happens(events.DaskWorkerLost, address="a")
+        said = run.happens(messages.WorkerLost, address="a")
     else:
         said = run.happens(events.AgentFailed, address="a", error="it ended.")
-    assert said == ["KillRole worker/2#0@c"]
+    assert said == ["Kill worker/2#0@c"]
     assert run.fails("worker/2", "RuntimeError: connection closed by peer.") == [
         "PlaceRoles worker/0 worker/1 worker/2"
     ]
@@ -294,7 +294,7 @@ def test_the_loss_of_another_role_while_an_exception_settles_is_mended_beside_it
     run = a_run(counts={"worker": 2, "scorer": 1}, agree=True, recovery=ROLE).running()
     run.fails("worker/1", "E: own.")
     assert run.exits("scorer/0") == ["PlaceRoles scorer/0"]
-    assert run.tick(SETTLE_S) == ["KillRole worker/0#0@a"]
+    assert run.tick(SETTLE_S) == ["Kill worker/0#0@a"]
     assert run.exits("worker/0") == ["Finish RoleFailedError"]
     assert run.finish.what == "worker 1 raised E: own."
 
@@ -302,7 +302,7 @@ def test_the_loss_of_another_role_while_an_exception_settles_is_mended_beside_it
 def test_a_stop_while_an_exception_settles(a_run):
     run = a_run(agree=True).running()
     run.fails("worker/1")
-    assert run.stopped() == ["AskToStop worker/0#0@a"]
+    assert run.stopped() == ["Stop worker/0#0@a"]
     assert run.tick(SETTLE_S) == []
     assert run.returns("worker/0") == ["Finish ok"]
 
@@ -321,7 +321,7 @@ def test_a_role_that_cannot_start_ends_it(a_run):
     run = a_run(recovery=RETRY)
     run.placed()
     said = run.fails("worker/1", "ModuleNotFoundError: No module named 'mine'.", launching=True)
-    assert said == ["KillRole worker/0#0@a"]
+    assert said == ["Kill worker/0#0@a"]
     assert run.exits("worker/0") == ["Finish LaunchError"]
     assert run.finish.what == "worker 1 could not start: ModuleNotFoundError: No module named 'mine'."
     assert (run.finish.role, run.finish.rank) == ("worker", 1)
@@ -340,7 +340,7 @@ def test_an_agent_that_cannot_start_ends_it(a_run):
     run.happens(events.Placed, places={"worker/0": "a", "worker/1": "a", "worker/2": "b"})
     assert run.happens(events.AgentFailed, address="c", error="e.") == []
     said = run.happens(events.AgentFailed, address="a", error="Python 3.12 there and 3.11 here.")
-    assert said == ["KillRole worker/2#0@b"]
+    assert said == ["Kill worker/2#0@b"]
     assert run.exits("worker/2") == ["Finish LaunchError"]
     assert run.finish.what == "No role can start on a: Python 3.12 there and 3.11 here."
 
@@ -370,7 +370,7 @@ def test_an_agent_that_ends_while_its_roles_are_killed(a_run):
 def test_a_dask_worker_that_leaves_while_its_roles_are_killed(a_run):
     run = a_run(recovery=GANG).running()
     run.exits("worker/1")
-    assert run.happens(events.DaskWorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
+    assert run.happens(messages.WorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
     assert run.state.num_restarts == 1
 
 
@@ -380,7 +380,7 @@ def test_roles_that_cannot_meet_are_a_launch_that_failed(a_run):
     run.up()
     assert run.fails("worker/1", "LaunchError: nobody came.", launching=True) == []
     said = run.tick(SETTLE_S)
-    assert said == ["KillRole worker/0#0@a"]
+    assert said == ["Kill worker/0#0@a"]
     run.exits("worker/0")
     assert (run.finish.verdict, run.finish.what) == (
         "LaunchError",
@@ -407,14 +407,14 @@ def test_a_service_that_raises_when_nobody_needs_it_any_more(a_run):
 
 
 def meets(run, key):
-    return run.happens(events.RoleMeets, key, address=f"at {key}")
+    return run.happens(messages.Meets, key, address=f"at {key}")
 
 
 def test_training_roles_are_told_where_all_are_when_all_wait(a_run):
     run = a_run(counts={"worker": 2, "chief": 1, "scorer": 1}, recovery=ROLE).running()
     assert meets(run, "worker/1") == meets(run, "chief/0") == []
-    assert meets(run, "worker/0") == ["Meet chief/0#0@c", "Meet worker/0#0@a", "Meet worker/1#0@b"]
-    assert {told.addresses for told in run.log[-1][1]} == {("at chief/0", "at worker/0", "at worker/1")}
+    assert meets(run, "worker/0") == ["Met chief/0#0@c", "Met worker/0#0@a", "Met worker/1#0@b"]
+    assert {told.message.addresses for told in run.log[-1][1]} == {("at chief/0", "at worker/0", "at worker/1")}
 
 
 def test_one_lost_before_they_have_met_is_replaced_alone(a_run):
@@ -424,7 +424,7 @@ def test_one_lost_before_they_have_met_is_replaced_alone(a_run):
     run.placed("worker/1", on="c")
     run.up("worker/1")
     run.starts("worker/1")
-    assert meets(run, "worker/1") == ["Meet worker/0#0@a", "Meet worker/1#1@c"]
+    assert meets(run, "worker/1") == ["Met worker/0#0@a", "Met worker/1#1@c"]
 
 
 def test_one_that_has_met_the_others_is_lost_with_all_of_them(a_run):
@@ -445,9 +445,9 @@ def test_nobody_waits_for_one_that_has_returned(a_run, returns_first):
     said = meets(run, "worker/0") if not returns_first else []
     said += run.returns("worker/1")
     said += meets(run, "worker/0") if returns_first else []
-    assert said == ["Meet worker/0#0@a"]
+    assert said == ["Met worker/0#0@a"]
     (told,) = run.log[-1][1]
-    assert told.error == "worker 1 has returned, and takes part in no collective call any more"
+    assert told.message.error == "worker 1 has returned, and takes part in no collective call any more"
 
 
 # Training roles that go on in place of those that are lost
@@ -460,7 +460,7 @@ def meets_on(run, *hosts):
     return [
         text
         for rank, host in enumerate(hosts)
-        for text in run.happens(events.RoleMeets, f"worker/{rank}", address=f"{host}:{rank}")
+        for text in run.happens(messages.Meets, f"worker/{rank}", address=f"{host}:{rank}")
     ]
 
 
@@ -468,14 +468,14 @@ def meets_on(run, *hosts):
 def test_those_who_go_on_in_place_are_told_of_a_loss_and_where_its_successor_is(a_run, host):
     run = a_run(**IN_PLACE).running()
     meets_on(run, "a", "a", host)
-    assert {told.attempts for told in run.log[-1][1]} == {(0, 0, 0)}
-    assert run.exits("worker/1") == ["TellOfLoss worker/0#0@a", "TellOfLoss worker/2#0@c", "PlaceRoles worker/1"]
-    assert {(told.peer, told.lost_attempt) for told in run.log[-1][1][:2]} == {(1, 0)}
+    assert {told.message.attempts for told in run.log[-1][1]} == {(0, 0, 0)}
+    assert run.exits("worker/1") == ["PeerLost worker/0#0@a", "PeerLost worker/2#0@c", "PlaceRoles worker/1"]
+    assert {(told.message.peer, told.message.lost_attempt) for told in run.log[-1][1][:2]} == {(1, 0)}
     run.placed("worker/1", on="b")
     run.up("worker/1")
     run.starts("worker/1")
-    assert meets_on(run, "a", "a", "a") == ["Meet worker/0#0@a", "Meet worker/1#1@b", "Meet worker/2#0@c"]
-    assert {told.attempts for told in run.log[-1][1]} == {(0, 1, 0)}
+    assert meets_on(run, "a", "a", "a") == ["Met worker/0#0@a", "Met worker/1#1@b", "Met worker/2#0@c"]
+    assert {told.message.attempts for told in run.log[-1][1]} == {(0, 1, 0)}
 
 
 def test_all_roles_of_a_dask_worker_that_is_lost_are_replaced(a_run):
@@ -484,8 +484,8 @@ def test_all_roles_of_a_dask_worker_that_is_lost_are_replaced(a_run):
     run.up()
     run.starts()
     meets_on(run, "a", "a", "a")
-    said = run.happens(events.DaskWorkerLost, address="b")
-    assert said == ["TellOfLoss worker/0#0@a"] * 2 + ["PlaceRoles worker/1 worker/2"]
+    said = run.happens(messages.WorkerLost, address="b")
+    assert said == ["PeerLost worker/0#0@a"] * 2 + ["PlaceRoles worker/1 worker/2"]
     assert (run.phase, run.state.num_restarts) == (Phase.RUNNING, 1)
 
 
@@ -493,7 +493,7 @@ def test_those_whose_dask_worker_leaves_in_order_are_replaced_and_no_policy_coun
     run = a_run(**{**IN_PLACE, "recovery": RecoveryPolicy(scope="in_place", max_restarts=1)}).running()
     meets_on(run, "a", "a", "a")
     for attempt in range(2):
-        said = run.happens(events.RoleExited, "worker/1", cause="its Dask worker leaves.", leaves=True)
+        said = run.happens(messages.Exited, "worker/1", cause="its Dask worker leaves.", leaves=True)
         assert said[-1] == "PlaceRoles worker/1"
         run.placed("worker/1", on="b")
         run.up("worker/1")
@@ -510,7 +510,7 @@ def test_another_loss_while_they_meet_again_is_one_more_replacement(a_run):
     run = a_run(**IN_PLACE).running()
     meets_on(run, "a", "a", "a")
     run.exits("worker/1")
-    assert run.exits("worker/2") == ["TellOfLoss worker/0#0@a", "PlaceRoles worker/2"]
+    assert run.exits("worker/2") == ["PeerLost worker/0#0@a", "PlaceRoles worker/2"]
     assert (run.phase, run.state.num_restarts) == (Phase.RUNNING, 2)
 
 
@@ -519,27 +519,27 @@ def test_another_loss_while_they_meet_again_is_one_more_replacement(a_run):
     [
         lambda run: run.exits("worker/1"),  # they have not met
         lambda run: (meets_on(run, "a", "a", "a"), run.returns("worker/0"), run.exits("worker/1"))[-1],
-        lambda run: meets_on(run, "a", "a", "a") and run.happens(events.RestartNeeded, "worker/0", why="it is so"),
+        lambda run: meets_on(run, "a", "a", "a") and run.happens(messages.CannotGoOn, "worker/0", why="it is so"),
     ],
     ids=["not met", "one has returned", "another can't follow"],
 )
 def test_all_start_again_where_there_is_a_doubt(a_run, happens):
     run = a_run(**IN_PLACE).running()
-    assert not [text for text in happens(run) if text.startswith("TellOfLoss")]
+    assert not [text for text in happens(run) if text.startswith("PeerLost")]
     assert (run.phase, run.state.num_restarts) == (Phase.RESTARTING, 1)
 
 
 def test_who_asks_for_a_restart_says_why(a_run):
     run = a_run(**IN_PLACE).running()
     meets_on(run, "a", "a", "a")
-    run.happens(events.RestartNeeded, "worker/2", why="there is no mirror")
+    run.happens(messages.CannotGoOn, "worker/2", why="there is no mirror")
     assert run.state.losses == ("worker 2 could not continue in place: there is no mirror.",)
-    assert run.happens(events.RestartNeeded, "worker/1", why="there is no mirror") == [], "they are being killed"
+    assert run.happens(messages.CannotGoOn, "worker/1", why="there is no mirror") == [], "they are being killed"
 
 
 @pytest.mark.parametrize("needs_agents", [False, True])
 def test_a_lost_dask_worker_is_no_loss_in_place_where_its_agent_had_to_tell_of_rows(a_run, needs_agents):
     run = a_run(**IN_PLACE, needs_agents=needs_agents).running()
     meets_on(run, "a", "a", "a")
-    commands = run.happens(events.DaskWorkerLost, address="c")
-    assert any(command.startswith("KillRole") for command in commands) is needs_agents
+    commands = run.happens(messages.WorkerLost, address="c")
+    assert any(command.startswith("Kill") for command in commands) is needs_agents

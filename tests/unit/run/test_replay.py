@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dask_train.run import events
+from dask_train.run import events, messages
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.replay import replay, to_record
 from dask_train.run.state import Phase
-from dask_train.run.transitions import _ACTIONS
+from dask_train.run.transitions import ACTIONS, ROLE_ACTIONS
 
 # Event logs of runs on real clusters, as Run.event_log wrote them.
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
@@ -38,19 +38,19 @@ def test_there_and_back(a_run, recovery):
         recovery=recovery,
         progress_s=10,
     )
-    run.happens(events.PartitionComputed)
+    run.happens(messages.DataProgressed)
     run.happens(events.DataReady)
     for _ in range(2):
         run.placed()
-        run.happens(events.DataLoaded, "worker/0")
-        run.happens(events.DataLoaded, "worker/1")
+        run.happens(messages.Loaded, "worker/0")
+        run.happens(messages.Loaded, "worker/1")
         run.up()
         run.starts()
         run.tick(11)
         run.happens(events.Progressed, "worker/0")
         run.happens(events.Diagnosed, stalled=("worker 1 does not answer",))
         run.fails("worker/1", "E: closed.")
-        run.happens(events.DaskWorkerLost, address="b")
+        run.happens(messages.WorkerLost, address="b")
         run.exits("ps/0", "worker/0", "worker/1", "scorer/0")
         if recovery is None:
             break
@@ -76,12 +76,10 @@ def test_what_has_changed_since_is_seen(a_run):
 
 def test_every_kind_of_event_is_found_again(a_run):
     run = a_run().running()
-    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
-    leaves = [kind for kind in kinds if kind not in (events.Event, events.RoleEvent)]
-    of_role = {"role": "worker", "rank": 0, "attempt": 0}
+    kinds = [*ACTIONS, *ROLE_ACTIONS]
+    assert set(events.DriverEvent.__subclasses__()) < set(kinds)
     texts = dict.fromkeys(("wanted", "why", "change", "error", "cause", "reason", "address", "peer"), "x")
     values = {
-        **of_role,
         **texts,
         "places": {},
         "pid": 3,
@@ -94,10 +92,10 @@ def test_every_kind_of_event_is_found_again(a_run):
         "silent": (("worker", 1),),
     }
     log = []
-    for kind in leaves:
-        event = kind(time=1.0, **{n: v for n, v in values.items() if n in kind.__dataclass_fields__})
-        log.append((event, ()))
-    assert set(leaves) == set(_ACTIONS)
+    for kind in kinds:
+        what = kind(**{name: value for name, value in values.items() if name in kind.__dataclass_fields__})
+        of = messages.RoleProcess("worker", 0, 0) if kind in ROLE_ACTIONS else None
+        log.append((events.Event(1.0, what, of), ()))
     lines = json.loads(json.dumps(to_record(run.first, log)))
-    assert [line["event"]["is"] for line in lines[1:]] == [kind.__name__ for kind in leaves]
-    assert len(replay(lines)) == len(leaves)
+    assert [line["event"]["is"] for line in lines[1:]] == [kind.__name__ for kind in kinds]
+    assert len(replay(lines)) == len(kinds)

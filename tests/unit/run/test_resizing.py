@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.run import events
+from dask_train.run import events, messages
 from dask_train.run.commands import PlaceRoles
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import Phase, ResizePhase, RolePhase
@@ -13,7 +13,7 @@ IN_PLACE = {"counts": {"worker": 2}, "agree": True, "in_place": True, "recovery"
 
 
 def meets(run, key, size=0, host="a"):
-    return run.happens(events.RoleMeets, key, address=f"{host}:{key[-1]}", size=size)
+    return run.happens(messages.Meets, key, address=f"{host}:{key[-1]}", size=size)
 
 
 @pytest.fixture
@@ -54,18 +54,18 @@ def test_those_that_join_wait_before_the_first_worker_is_told_and_all_meet_in_th
     assert asked(run, 4) == ["PlaceRoles worker/2 worker/3"]
     (place,) = run.log[-1][1]
     assert (place.timeout_s, place.beside) == (0.0, ("worker", 0))
-    assert placed(run, "worker/2", "worker/3", on="d") == ["StartRole worker/2#0@d", "StartRole worker/3#0@d"]
-    assert {(told.counts["worker"], told.joins) for told in run.log[-1][1]} == {(4, True)}
+    assert placed(run, "worker/2", "worker/3", on="d") == ["StartProcess worker/2#0@d", "StartProcess worker/3#0@d"]
+    assert {(told.message.counts["worker"], told.message.joins) for told in run.log[-1][1]} == {(4, True)}
     run.up("worker/2")
     run.up("worker/3")
     run.starts("worker/2")
     run.starts("worker/3")
     assert meets(run, "worker/2") == []
-    assert meets(run, "worker/3") == ["TellSize worker/0#0@a"]
+    assert meets(run, "worker/3") == ["Resize worker/0#0@a"]
     assert run.state.plan.counts == {"worker": 2}
     assert meets(run, "worker/1", 4) == []
-    assert meets(run, "worker/0", 4) == [f"Meet worker/{rank}#0@{on}" for rank, on in enumerate("abdd")]
-    assert {len(told.attempts) for told in run.log[-1][1]} == {4}
+    assert meets(run, "worker/0", 4) == [f"Met worker/{rank}#0@{on}" for rank, on in enumerate("abdd")]
+    assert {len(told.message.attempts) for told in run.log[-1][1]} == {4}
     assert settled(run) == (4, "")
 
 
@@ -74,16 +74,16 @@ def test_those_that_leave_are_not_missed(run):
     joins(run, "worker/2", "worker/3")
     for rank in range(2):
         meets(run, f"worker/{rank}", 4)
-    assert asked(run, 3, 1) == ["TellSize worker/0#0@a"]
+    assert asked(run, 3, 1) == ["Resize worker/0#0@a"]
     run.returns("worker/3")
     meets(run, "worker/0", 3)
     meets(run, "worker/2", 3)
     said = meets(run, "worker/1", 3)
-    assert said == ["Meet worker/0#0@a", "Meet worker/1#0@b", "Meet worker/2#0@d", "Free worker/3"]
+    assert said == ["Met worker/0#0@a", "Met worker/1#0@b", "Met worker/2#0@d", "Free worker/3"]
     assert settled(run) == (3, "")
     assert run.exits("worker/3") == []
     assert asked(run, 4, 2) == ["PlaceRoles worker/3"]
-    assert joins(run, "worker/3") == ["TellSize worker/0#0@a"]
+    assert joins(run, "worker/3") == ["Resize worker/0#0@a"]
     assert run["worker/3"].attempt == 1
     for rank in range(3):
         meets(run, f"worker/{rank}", 4)
@@ -109,10 +109,10 @@ def test_the_run_ends_when_those_have_returned_that_it_has(run):
     ("loses", "why"),
     [
         (lambda run: run.exits("worker/2"), "worker 2 is lost"),
-        (lambda run: run.happens(events.DaskWorkerLost, address="d"), "worker 2 is lost: the Dask worker d left"),
-        (lambda run: run.happens(events.RoleFailed, "worker/2", error="x", launching=True), "worker 2 raised x"),
+        (lambda run: run.happens(messages.WorkerLost, address="d"), "worker 2 is lost: the Dask worker d left"),
+        (lambda run: run.happens(messages.Failed, "worker/2", error="x", launching=True), "worker 2 raised x"),
         (lambda run: run.tick(after=run.plan.launch_s + 1), "worker 2 is lost: it did not start"),
-        (lambda run: run.happens(events.StopAsked, reason="enough"), "the run stops: enough"),
+        (lambda run: run.happens(messages.Stop, reason="enough"), "the run stops: enough"),
     ],
     ids=["process", "Dask worker", "raises", "late", "stop"],
 )
@@ -137,7 +137,7 @@ def test_without_room_the_run_goes_on(run):
 
 def test_room_on_another_host_is_none(run):
     asked(run, 3)
-    assert joins(run, "worker/2", host="b") == ["KillRole worker/2#0@d", "Free worker/2"]
+    assert joins(run, "worker/2", host="b") == ["Kill worker/2#0@d", "Free worker/2"]
     assert settled(run) == (2, "there is room for more workers on other hosts only")
 
 
@@ -145,13 +145,13 @@ def test_one_that_is_lost_when_all_have_been_told_is_replaced(run):
     asked(run, 3)
     joins(run, "worker/2")
     meets(run, "worker/0", 3)
-    assert run.exits("worker/2") == ["TellOfLoss worker/0#0@a", "TellOfLoss worker/1#0@b", "PlaceRoles worker/2"]
+    assert run.exits("worker/2") == ["PeerLost worker/0#0@a", "PeerLost worker/1#0@b", "PlaceRoles worker/2"]
     meets(run, "worker/1", 3)
     placed(run, "worker/2", on="d")
-    assert run.log[-1][1][0].counts == {"worker": 3}
+    assert run.log[-1][1][0].message.counts == {"worker": 3}
     run.up("worker/2")
     run.starts("worker/2")
-    assert meets(run, "worker/2") == ["Meet worker/0#0@a", "Meet worker/1#0@b", "Meet worker/2#1@d"]
+    assert meets(run, "worker/2") == ["Met worker/0#0@a", "Met worker/1#0@b", "Met worker/2#1@d"]
     assert settled(run) == (3, "")
 
 
@@ -161,9 +161,9 @@ def test_one_that_is_lost_before_it_has_heard_is_replaced_in_the_old_number_firs
     run.exits("worker/0")
     placed(run, "worker/0", on="a")
     run.up("worker/0")
-    assert run.starts("worker/0") == ["TellSize worker/0#1@a"], "the one that takes its place is told as well"
+    assert run.starts("worker/0") == ["Resize worker/0#1@a"], "the one that takes its place is told as well"
     assert meets(run, "worker/0") == []
-    assert meets(run, "worker/1", 2) == ["Meet worker/0#1@a", "Meet worker/1#0@b"]
+    assert meets(run, "worker/1", 2) == ["Met worker/0#1@a", "Met worker/1#0@b"]
     assert run.state.resize.phase is ResizePhase.TOLD
     meets(run, "worker/0", 3)
     meets(run, "worker/1", 3)
@@ -182,7 +182,7 @@ def test_one_that_is_to_leave_and_is_lost_comes_once_more_for_the_others(run):
     run.starts("worker/2")
     meets(run, "worker/0", 3)
     meets(run, "worker/2")
-    assert "Meet worker/2#1@d" in meets(run, "worker/1", 3)
+    assert "Met worker/2#1@d" in meets(run, "worker/1", 3)
     meets(run, "worker/0", 2)
     meets(run, "worker/1", 2)
     assert settled(run) == (2, "")
@@ -191,7 +191,7 @@ def test_one_that_is_to_leave_and_is_lost_comes_once_more_for_the_others(run):
 def test_where_all_start_again_there_are_as_many_as_before(run):
     asked(run, 3)
     joins(run, "worker/2")
-    run.happens(events.RestartNeeded, "worker/1", why="it is so")
+    run.happens(messages.CannotGoOn, "worker/1", why="it is so")
     assert settled(run)[0] == 2
     assert settled(run)[1].startswith("all workers start again, as many as there were: worker 1 could not")
     for rank in range(3):
@@ -204,7 +204,7 @@ def test_where_all_start_again_there_are_as_many_as_before(run):
 def test_the_run_may_end_before(run):
     asked(run, 3)
     joins(run, "worker/2")
-    assert "KillRole worker/2#0@d" in run.returns("worker/0")
+    assert "Kill worker/2#0@d" in run.returns("worker/0")
     assert settled(run) == (2, "the run has come to its end")
     run.returns("worker/1")
     assert run.phase is Phase.COMPLETING
@@ -224,7 +224,7 @@ def test_one_that_is_lost_behind_another_that_has_left_is_replaced(run):
     placed(run, "worker/1")
     run.up("worker/1")
     run.starts("worker/1")
-    assert meets(run, "worker/1") == ["Meet worker/0#0@a", "Meet worker/1#1@d", "Free worker/2"]
+    assert meets(run, "worker/1") == ["Met worker/0#0@a", "Met worker/1#1@d", "Free worker/2"]
     assert settled(run) == (2, "")
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dask_train.run import commands
-from dask_train.run.commands import Finish, Free, KillRole, PlaceRoles, Verdict
+from dask_train.run.commands import Finish, Free, PlaceRoles, Tell, Verdict
+from dask_train.run.messages import Kill, RoleProcess, Stop
 from dask_train.run.state import Phase, Role, RolePhase, RunPlan, RunState, Suspicion
 from dask_train.run.state_update import StateUpdate
 
@@ -33,11 +33,11 @@ def test_nothing_changes_what_was():
 
 def test_commands_are_for_the_present_attempt_and_in_order():
     turn = update()
-    turn.tell(commands.AskToStop, B, reason="enough")
+    turn.tell(B, Stop(reason="enough"))
     turn.do(Free(roles=(A,)))
     _, todo = turn.result()
     assert todo == (
-        commands.AskToStop(role="worker", rank=1, attempt=1, address="d", reason="enough"),
+        Tell(to=RoleProcess("worker", 1, 1), address="d", message=Stop(reason="enough")),
         Free(roles=(A,)),
     )
 
@@ -68,7 +68,7 @@ def test_a_process_is_killed_once_and_one_that_has_ended_never():
         for key in phases:
             turn.kill(key)
     _, todo = turn.result()
-    assert [type(command) for command in todo] == [KillRole]
+    assert todo == (Tell(to=RoleProcess("worker", 0, 0), address="", message=Kill()),)
     assert turn.roles[A].phase is RolePhase.KILLED
 
 
@@ -77,7 +77,7 @@ def test_room_that_is_waited_for_is_given_back():
     turn.forget(A)
     turn.forget(B)
     _, todo = turn.result()
-    assert [type(command) for command in todo] == [Free, KillRole]
+    assert todo == (Free(roles=(A,)), Tell(to=RoleProcess("worker", 1, 0), address="", message=Kill()))
     assert (turn.roles[A].phase, turn.roles[B].phase) == (RolePhase.GONE, RolePhase.KILLED)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_train.run import commands, events
+from dask_train.run import commands, events, messages
 from dask_train.run.commands import Verdict
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import Phase, RolePhase
@@ -19,10 +19,10 @@ WITH_PS = {"ps": 1, "worker": 2, "scorer": 1}
 def test_launch_in_order(a_run):
     run = a_run(counts={"worker": 2})
     assert (run.begun, run.phase) == (["PlaceRoles worker/0 worker/1"], Phase.PLACING)
-    assert run.placed() == ["StartRole worker/0#0@a", "StartRole worker/1#0@b"]
+    assert run.placed() == ["StartProcess worker/0#0@a", "StartProcess worker/1#0@b"]
     assert run.phase is Phase.LAUNCHING
     assert run.up("worker/1") == []
-    assert run.up("worker/0") == ["EnterFunction worker/0#0@a", "EnterFunction worker/1#0@b"], "when all are ready"
+    assert run.up("worker/0") == ["Go worker/0#0@a", "Go worker/1#0@b"], "when all are ready"
     assert run.phase is Phase.RUNNING
     assert set(run.phases.values()) == {RolePhase.MEETING}
     assert run.starts() == []
@@ -32,30 +32,30 @@ def test_launch_in_order(a_run):
 def test_a_ready_role_tells_where_it_is_reached(a_run):
     run = a_run()
     run.placed()
-    run.happens(events.RoleReady, "worker/0", pid=77, peer="h:1")
-    run.happens(events.RoleReady, "worker/0", pid=78, peer="h:2")
+    run.happens(messages.Ready, "worker/0", pid=77, peer="h:1")
+    run.happens(messages.Ready, "worker/0", pid=78, peer="h:2")
     assert (run["worker/0"].pid, run["worker/0"].peer) == (77, "h:1")
 
 
 def test_data_before_the_roles_are_placed(a_run):
     run = a_run(counts={"ps": 1, "worker": 1}, with_data=frozenset({"worker"}))
     assert run.happens(events.DataReady) == []
-    assert run.placed() == ["StartRole ps/0#0@a", "StartRole worker/0#0@b", "LoadData worker/0#0@b"]
-    assert run.happens(events.DataLoaded, "worker/0") == []
-    assert run.up() == ["EnterFunction ps/0#0@a", "EnterFunction worker/0#0@b"]
+    assert run.placed() == ["StartProcess ps/0#0@a", "StartProcess worker/0#0@b", "Load worker/0#0@b"]
+    assert run.happens(messages.Loaded, "worker/0") == []
+    assert run.up() == ["Go ps/0#0@a", "Go worker/0#0@b"]
 
 
 def test_data_after_the_roles_are_ready(a_run):
     run = a_run(counts={"ps": 1, "worker": 2}, with_data=frozenset({"worker"}))
     assert "Load" not in str(run.placed())
     assert run.up() == [], "they wait for the data"
-    assert run.happens(events.PartitionComputed) == []
-    assert run.happens(events.DataReady) == ["LoadData worker/0#0@b", "LoadData worker/1#0@c"]
-    assert run.happens(events.DataLoaded, "worker/1") == []
-    assert run.happens(events.DataLoaded, "worker/0") == [
-        "EnterFunction ps/0#0@a",
-        "EnterFunction worker/0#0@b",
-        "EnterFunction worker/1#0@c",
+    assert run.happens(messages.DataProgressed) == []
+    assert run.happens(events.DataReady) == ["Load worker/0#0@b", "Load worker/1#0@c"]
+    assert run.happens(messages.Loaded, "worker/1") == []
+    assert run.happens(messages.Loaded, "worker/0") == [
+        "Go ps/0#0@a",
+        "Go worker/0#0@b",
+        "Go worker/1#0@c",
     ]
 
 
@@ -63,10 +63,10 @@ def test_data_while_some_roles_start(a_run):
     run = a_run(with_data=frozenset({"worker"}))
     run.placed()
     run.up("worker/0")
-    assert run.happens(events.DataReady) == ["LoadData worker/0#0@a", "LoadData worker/1#0@b"]
-    assert run.happens(events.DataLoaded, "worker/0") == []
-    assert run.happens(events.DataLoaded, "worker/1") == []
-    assert run.up("worker/1") == ["EnterFunction worker/0#0@a", "EnterFunction worker/1#0@b"]
+    assert run.happens(events.DataReady) == ["Load worker/0#0@a", "Load worker/1#0@b"]
+    assert run.happens(messages.Loaded, "worker/0") == []
+    assert run.happens(messages.Loaded, "worker/1") == []
+    assert run.up("worker/1") == ["Go worker/0#0@a", "Go worker/1#0@b"]
 
 
 def test_no_room_ends_it(a_run):
@@ -97,8 +97,8 @@ def test_data_that_fails_ends_it_when_all_are_gone(a_run):
     run = a_run(with_data=frozenset({"worker"}))
     run.placed()
     run.up("worker/0")
-    said = run.happens(events.DataLost, error="Partition 3 of data['worker'] raised ValueError: no.")
-    assert said == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
+    said = run.happens(messages.DataFailed, error="Partition 3 of data['worker'] raised ValueError: no.")
+    assert said == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
     assert run.exits("worker/0", "worker/1") == ["Finish DataError"]
     assert run.finish.what == "Partition 3 of data['worker'] raised ValueError: no."
 
@@ -106,8 +106,8 @@ def test_data_that_fails_ends_it_when_all_are_gone(a_run):
 def test_a_driver_that_fails_ends_it(a_run):
     run = a_run().running()
     assert run.happens(events.DriverFailed, error="The scheduler is gone.") == [
-        "KillRole worker/0#0@a",
-        "KillRole worker/1#0@b",
+        "Kill worker/0#0@a",
+        "Kill worker/1#0@b",
     ]
     assert run.exits("worker/0", "worker/1") == ["Finish DaskTrainError"]
     assert run.finish.what == "The scheduler is gone."
@@ -116,7 +116,7 @@ def test_a_driver_that_fails_ends_it(a_run):
 def test_what_was_decided_first_holds(a_run):
     run = a_run().running()
     run.happens(events.DriverFailed, error="first")
-    run.happens(events.DataLost, error="second")
+    run.happens(messages.DataFailed, error="second")
     run.stopped()
     assert run.exits("worker/0", "worker/1") == ["Finish DaskTrainError"]
     assert run.finish.what == "first"
@@ -137,8 +137,8 @@ def test_workers_that_return_complete_it(a_run):
 def test_others_are_asked_to_stop_when_the_training_roles_have_returned(a_run):
     run = a_run(counts=WITH_PS).running()
     assert run.returns("worker/0") == []
-    assert run.returns("worker/1") == ["AskToStop ps/0#0@a", "AskToStop scorer/0#0@d"]
-    assert {command.reason for command in run.log[-1][1]} == {"the training roles have returned"}
+    assert run.returns("worker/1") == ["Stop ps/0#0@a", "Stop scorer/0#0@d"]
+    assert {command.message.reason for command in run.log[-1][1]} == {"the training roles have returned"}
     assert run.phase is Phase.COMPLETING
     assert run.returns("ps/0") == []
     assert run.returns("scorer/0") == ["Finish ok"]
@@ -150,14 +150,14 @@ def test_services_that_linger_are_killed_and_others_are_not(a_run):
     assert run.tick(6) == [], "the scorer still works, and may need the ps"
     assert run.returns("scorer/0") == []
     assert run.tick(4.9) == []
-    assert run.tick(0.2) == ["KillRole ps/0#0@a"]
+    assert run.tick(0.2) == ["Kill ps/0#0@a"]
     assert run.exits("ps/0") == ["Finish ok"]
 
 
 def test_a_service_whose_end_nobody_tells_does_not_hold_the_result_up(a_run):
     run = a_run(counts={"ps": 1, "worker": 1}, stop_s=5).running()
     run.returns("worker/0")
-    assert run.tick(5.1) == ["KillRole ps/0#0@a"]
+    assert run.tick(5.1) == ["Kill ps/0#0@a"]
     assert run.tick(5.1) == ["Finish ok"]
 
 
@@ -174,7 +174,7 @@ def test_a_service_that_is_being_replaced_is_not_waited_for_at_the_end(a_run, un
     run = a_run(counts={"ps": 1, "worker": 1}, recovery=RecoveryPolicy(), with_data=frozenset({"ps"}))
     run.happens(events.DataReady)
     run.placed()
-    run.happens(events.DataLoaded, "ps/0")
+    run.happens(messages.Loaded, "ps/0")
     run.up()
     run.starts()
     run.exits("ps/0")
@@ -186,17 +186,17 @@ def test_a_service_that_is_being_replaced_is_not_waited_for_at_the_end(a_run, un
     if until == "placing":
         assert said == ["Free ps/0", "Finish ok"]
     else:
-        assert said == ["KillRole ps/0#1@c"]
+        assert said == ["Kill ps/0#1@c"]
         assert run.exits("ps/0") == ["Finish ok"]
 
 
 def test_a_scorer_that_is_replaced_at_the_end_is_asked_to_stop_too(a_run):
     run = a_run(counts={"ps": 1, "worker": 1, "scorer": 1}, recovery=RecoveryPolicy(), stop_s=5).running()
     run.exits("scorer/0")
-    assert run.returns("worker/0") == ["AskToStop ps/0#0@a"]
+    assert run.returns("worker/0") == ["Stop ps/0#0@a"]
     assert run.tick(6) == [], "the scorer that comes may need the ps"
     run.placed("scorer/0", on="d")
-    assert run.up("scorer/0") == ["EnterFunction scorer/0#1@d", "AskToStop scorer/0#1@d"]
+    assert run.up("scorer/0") == ["Go scorer/0#1@d", "Stop scorer/0#1@d"]
     run.starts("scorer/0")
     run.returns("scorer/0")
     assert run.returns("ps/0") == ["Finish ok"]
@@ -212,19 +212,19 @@ POLICIES = [None, RecoveryPolicy(), RecoveryPolicy(scope="gang"), RecoveryPolicy
 @pytest.mark.parametrize(
     ("kind", "more", "note"),
     [
-        (events.RoleExited, {"cause": "it was killed."}, "scorer 0 is lost: it was killed."),
-        (events.RoleFailed, {"error": "ValueError: no.", "launching": False}, "scorer 0 raised ValueError: no."),
-        (events.DaskWorkerLost, {"address": "b"}, "scorer 0 is lost: the Dask worker b left the cluster."),
+        (messages.Exited, {"cause": "it was killed."}, "scorer 0 is lost: it was killed."),
+        (messages.Failed, {"error": "ValueError: no.", "launching": False}, "scorer 0 raised ValueError: no."),
+        (messages.WorkerLost, {"address": "b"}, "scorer 0 is lost: the Dask worker b left the cluster."),
         (events.AgentFailed, {"address": "b", "error": "e."}, "scorer 0: the agent on b has ended: e."),
-        (events.DataLost, {"error": "No rows."}, "No rows."),
+        (messages.DataFailed, {"error": "No rows."}, "No rows."),
         (events.DriverFailed, {"error": "The scheduler is gone."}, "The scheduler is gone."),
     ],
 )
 def test_a_scorer_that_ends_badly_when_all_have_trained(a_run, policy, kind, more, note):
     run = a_run(counts={"worker": 1, "scorer": 1}, recovery=policy, agree=True).running()
     run.returns("worker/0")
-    said = run.happens(kind, "scorer/0" if issubclass(kind, events.RoleEvent) else "", **more)
-    if said == ["KillRole scorer/0#0@b"]:
+    said = run.happens(kind, "scorer/0" if kind in (messages.Exited, messages.Failed) else "", **more)
+    if said == ["Kill scorer/0#0@b"]:
         said = run.exits("scorer/0")
     assert said == ["Finish ok"]
     assert run.finish.notes == (note,)
@@ -260,7 +260,7 @@ def test_a_stop_while_it_waits_for_room(a_run):
 def test_room_that_comes_after_a_stop_is_given_back(a_run):
     run = a_run(counts={"worker": 1, "scorer": 1}, recovery=RecoveryPolicy()).running()
     run.exits("scorer/0")
-    assert run.stopped() == ["AskToStop worker/0#0@a", "Free scorer/0"]
+    assert run.stopped() == ["Stop worker/0#0@a", "Free scorer/0"]
     assert run.placed("scorer/0") == ["Free scorer/0"]
     assert run.returns("worker/0") == ["Finish ok"]
 
@@ -269,7 +269,7 @@ def test_a_stop_while_it_launches(a_run):
     run = a_run()
     run.placed()
     run.up("worker/0")
-    assert run.stopped() == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
+    assert run.stopped() == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
     assert run.phase is Phase.STOPPING
     assert run.up("worker/1") == []
     assert run.exits("worker/0", "worker/1") == ["Finish ok"]
@@ -280,7 +280,7 @@ def test_a_stop_while_roles_meet(a_run):
     run.placed()
     run.up()
     run.starts("worker/0")
-    assert run.stopped() == ["AskToStop worker/0#0@a", "AskToStop worker/1#0@b"], "it may have just started"
+    assert run.stopped() == ["Stop worker/0#0@a", "Stop worker/1#0@b"], "it may have just started"
     assert run.starts("worker/1") == []
     run.returns("worker/1")
     assert run.returns("worker/0") == ["Finish ok"]
@@ -290,9 +290,9 @@ def test_a_stop_while_it_runs(a_run):
     run = a_run(counts=WITH_PS).running()
     run.returns("worker/1")
     assert run.stopped("loss < 0.1") == [
-        "AskToStop ps/0#0@a",
-        "AskToStop worker/0#0@b",
-        "AskToStop scorer/0#0@d",
+        "Stop ps/0#0@a",
+        "Stop worker/0#0@b",
+        "Stop scorer/0#0@d",
     ]
     assert run.stopped("again") == []
     run.returns("worker/0", "scorer/0")
@@ -303,13 +303,13 @@ def test_a_stop_while_it_runs(a_run):
 def test_a_stop_while_services_end(a_run):
     run = a_run(counts={"ps": 1, "worker": 1}).running()
     run.returns("worker/0")
-    assert run.stopped() == ["AskToStop ps/0#0@a"]
+    assert run.stopped() == ["Stop ps/0#0@a"]
     assert run.returns("ps/0") == ["Finish ok"]
 
 
 def test_a_stop_while_all_start_again(a_run):
     run = a_run(recovery=RecoveryPolicy(scope="gang")).running()
-    assert run.exits("worker/0") == ["KillRole worker/1#0@b"]
+    assert run.exits("worker/0") == ["Kill worker/1#0@b"]
     assert run.stopped() == []
     assert run.exits("worker/1") == ["Finish ok"]
     assert run.state.num_restarts == 1
@@ -319,7 +319,7 @@ def test_a_stop_asked_of_roles_that_do_not_end(a_run):
     run = a_run(stop_s=5).running()
     run.stopped()
     assert run.tick(4.9) == []
-    assert run.tick(0.2) == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
+    assert run.tick(0.2) == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
     assert run.phase is Phase.ENDING
     assert run.exits("worker/0") == []
     assert run.tick(4.9) == []
@@ -331,7 +331,7 @@ def test_losses_and_errors_after_a_stop_are_no_matter(a_run):
     run.stopped()
     assert run.exits("worker/0") == []
     assert run.fails("worker/1") == []
-    assert run.happens(events.DaskWorkerLost, address="c") == []
+    assert run.happens(messages.WorkerLost, address="c") == []
     assert run.happens(events.AgentFailed, address="d", error="it ended.") == ["Finish ok"]
     assert run.state.losses == ()
 
@@ -344,13 +344,13 @@ def test_a_replaced_attempt_is_not_listened_to(a_run):
     run.exits("worker/0")
     before = run.state
     for kind, more in (
-        (events.RoleReady, {}),
-        (events.DataLoaded, {}),
-        (events.RoleStarted, {}),
+        (messages.Ready, {}),
+        (messages.Loaded, {}),
+        (messages.Started, {}),
         (events.Progressed, {}),
-        (events.RoleEnded, {}),
-        (events.RoleFailed, {"error": "e", "launching": False}),
-        (events.RoleExited, {"cause": "c"}),
+        (messages.Ended, {}),
+        (messages.Failed, {"error": "e", "launching": False}),
+        (messages.Exited, {"cause": "c"}),
     ):
         assert run.happens(kind, "worker/0", attempt=0, **more) == []
         assert run.state is before
@@ -367,7 +367,7 @@ def test_nothing_happens_to_a_run_that_is_over(a_run):
     run.stopped()
     run.tick(1000)
     run.happens(events.DriverFailed, error="e")
-    run.happens(events.DaskWorkerLost, address="a")
+    run.happens(messages.WorkerLost, address="a")
     assert run.state is before
     assert len(run.finishes) == 1
 
@@ -380,7 +380,7 @@ def test_room_for_one_role_does_not_start_a_gang_that_waits(a_run):
     assert run.phase is Phase.PLACING
     assert run.placed("worker/0") == []
     assert run.phase is Phase.PLACING
-    assert run.placed() == ["StartRole chief/0#1@a", "StartRole worker/0#2@b", "StartRole worker/1#1@c"]
+    assert run.placed() == ["StartProcess chief/0#1@a", "StartProcess worker/0#2@b", "StartProcess worker/1#1@c"]
 
 
 def test_the_state_says_where_it_is(a_run):
@@ -412,20 +412,20 @@ HAPPENINGS = st.one_of(
     _of_run(events.Placed, places=st.dictionaries(st.sampled_from(KEYS), ADDRESSES)),
     _of_run(events.Placed, places=st.fixed_dictionaries(dict.fromkeys(KEYS, ADDRESSES))),
     _of_run(events.NoRoom, wanted=TEXT, why=TEXT, change=TEXT),
-    _of_role(events.RoleReady, pid=st.just(1), peer=TEXT),
-    _of_role(events.DataLoaded),
-    _of_role(events.RoleStarted),
+    _of_role(messages.Ready, pid=st.just(1), peer=TEXT),
+    _of_role(messages.Loaded),
+    _of_role(messages.Started),
     _of_role(events.Progressed),
-    _of_role(events.RoleEnded),
+    _of_role(messages.Ended),
     _of_role(events.AwaitsClient, awaits=st.booleans()),
-    _of_role(events.RoleFailed, error=TEXT, launching=st.booleans(), unanswered=st.booleans()),
-    _of_role(events.RoleExited, cause=TEXT),
-    _of_run(events.DaskWorkerLost, address=ADDRESSES),
+    _of_role(messages.Failed, error=TEXT, launching=st.booleans(), unanswered=st.booleans()),
+    _of_role(messages.Exited, cause=TEXT),
+    _of_run(messages.WorkerLost, address=ADDRESSES),
     _of_run(events.AgentFailed, address=ADDRESSES, error=TEXT),
-    _of_run(events.PartitionComputed),
+    _of_run(messages.DataProgressed),
     _of_run(events.DataReady),
-    _of_run(events.DataLost, error=TEXT),
-    _of_run(events.StopAsked, reason=TEXT),
+    _of_run(messages.DataFailed, error=TEXT),
+    _of_run(messages.Stop, reason=TEXT),
     _of_run(events.DriverFailed, error=TEXT),
     _of_run(events.Diagnosed, stalled=st.just(("x",)), silent=st.sampled_from([(), (("worker", 1), ("scorer", 0))])),
     _of_run(events.ClientWaits, waits=st.booleans()),
@@ -469,12 +469,12 @@ def test_whatever_happens_a_stop_ends_it_once(a_run, plan, running, sequence):
 def _check(run, before):
     """No command goes to an attempt that has been replaced, nor to a role that has no process."""
     for command in run.log[-1][1]:
-        if isinstance(command, commands.RoleCommand):
-            key = (command.role, command.rank)
-            assert command.attempt in (before.roles[key].attempt, run.state.roles[key].attempt)
+        if isinstance(command, commands.Tell):
+            key = command.to.key
+            assert command.to.attempt in (before.roles[key].attempt, run.state.roles[key].attempt)
             assert command.address
-            assert run.state.roles[key].phase is not RolePhase.PLACING or isinstance(command, commands.KillRole)
-            if isinstance(command, commands.StartRole):
+            assert run.state.roles[key].phase is not RolePhase.PLACING or isinstance(command.message, messages.Kill)
+            if isinstance(command.message, messages.StartProcess):
                 assert before.roles[key].phase is RolePhase.PLACING
     alive = set(run.phases.values()) - {RolePhase.RETURNED, RolePhase.GONE}
     assert alive or run.phase is Phase.OVER or run.state.suspicion, "somebody or something is waited for"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dask_train.process.messages import Diagnose, RoleProcess, Stop, from_plain
+from dask_train.process.messages import Diagnose, from_plain
+from dask_train.run.messages import RoleProcess, Stop
 from dask_train.scheduler.runs import KEPT_OUTPUT, KEPT_RECORDS, KnownRun, Mailbox, Runs, worker_lost
 
 

@@ -6,11 +6,11 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from dask_train.driver.settings import RunSettings
 from dask_train.frameworks.registry import find_framework
 from dask_train.searching.estimators.data import estimator_data
 from dask_train.searching.place import DATA, _num_missing, checked, opened
 from dask_train.searching.pool import PoolSettings
-from dask_train.training.settings import RunSettings
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import pytest
 
 from dask_train.checkpoint.manifest import Cover
 from dask_train.driver.history import History
+from dask_train.driver.settings import RunSettings, RunSources
 from dask_train.errors import ClosedError
 from dask_train.frameworks.registry import find_framework
 from dask_train.run.recovery import RecoveryPolicy
-from dask_train.run.stopping import Patience, check_stop
+from dask_train.run.stopping import Patience
 from dask_train.run.transitions import begin
 from dask_train.training import launch
 from dask_train.training.in_process_link import ROLE, InProcessLink
-from dask_train.training.settings import RunSources
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def linked():
 
     def make(stop=None):
         plan = launch.plan_of({"worker": 1}, RunSources(), find_framework(None), RecoveryPolicy(), set())
-        job = SimpleNamespace(id="run-1", plan=plan, stop=check_stop(stop))
+        job = SimpleNamespace(id="run-1", plan=plan, run=RunSettings(stop=stop))
         history = History(job)
         history.begin(begin(plan, 0.0)[0])
         return InProcessLink(job, history, data=None), history

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.driver.settings import RunInputs, RunSettings
 from dask_train.errors import DataError
 from dask_train.frameworks.base import Framework
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.training import launch as launch_module
 from dask_train.training.launch import place_of
-from dask_train.training.settings import RunInputs, RunSettings
 
 
 def train(session: Any) -> None:
@@ -158,7 +158,7 @@ def test_what_was_asked_for_is_the_plan_of_the_run(cluster):
     assert (plan.with_data, plan.agree, plan.recovery) == ({"worker"}, True, None)
     assert plan.replaceable == {"ps", "scorer"}, "workers that agree are replaced together"
     assert (plan.progress_s, job.client_s) == (7.0, 9.0)
-    assert (job.needs["worker"], job.on) == ({"GPU": 1.0}, ["tcp://a:1"])
+    assert (job.needs["worker"], job.run.on) == ({"GPU": 1.0}, ["tcp://a:1"])
     assert job.names == {"ps": "train", "worker": "train", "scorer": "score"}
     assert job.functions["ps"] is job.functions["worker"], "one function travels once"
     assert pickle.loads(job.functions["scorer"].pickle) is score
@@ -170,7 +170,7 @@ def test_defaults(cluster):
     assert cluster.job.plan.counts == {"worker": 7, "scorer": 1}
     assert cluster.job.plan.recovery == RecoveryPolicy()
     assert cluster.job.preload.modules == Framework.imports
-    assert (cluster.job.checkpoint, cluster.job.stop) == (None, None)
+    assert (cluster.job.checkpoint, cluster.job.run.stop) == (None, None)
     launch(lambda session: None, name="nightly", wait=False)
     assert cluster.job.id.startswith("nightly-")
     launch(lambda session: None, roles={"worker": 3}, wait=False)

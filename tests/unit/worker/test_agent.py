@@ -14,7 +14,22 @@ from dask_train.data.parcel import Parcel
 from dask_train.data.stream import Stream
 from dask_train.errors import DataError, StalledError
 from dask_train.process import messages
-from dask_train.process.messages import Message, RoleProcess, from_plain, to_plain
+from dask_train.process.messages import from_plain, to_plain
+from dask_train.run.messages import (
+    DataFailed,
+    DataProgressed,
+    Ended,
+    Exited,
+    Failed,
+    Go,
+    Load,
+    Loaded,
+    Message,
+    Ready,
+    RoleProcess,
+    StartProcess,
+    Stop,
+)
 from dask_train.settings.process import Settings
 from dask_train.worker import agent as agent_module
 from dask_train.worker.agent import Agent
@@ -109,7 +124,7 @@ class Mail:
         self.output.append(output)
 
     async def finish(self) -> None:
-        self.events.append((messages.Stop(reason="all is sent"), None))
+        self.events.append((Stop(reason="all is sent"), None))
 
     async def send_last_output(self) -> None:
         self.sent_last = True
@@ -191,7 +206,7 @@ class Served:
 
     async def child(self, rank: int = 0, attempt: int = 0, roles_on_host: int = 1) -> Child:
         """A role process that has been started."""
-        self.orders(messages.StartProcess(roles_on_host=roles_on_host), rank, attempt)
+        self.orders(StartProcess(roles_on_host=roles_on_host), rank, attempt)
         of = ("worker", rank, attempt)
         found = await self.until(lambda: [c for c in Child.made if (c.role, c.rank, c.attempt) == of])
         await self.until(lambda: found[0].told or found[0].done.is_set())
@@ -246,9 +261,9 @@ def test_a_process_is_told_who_it_is_and_what_to_enter(play):
         assert (begin.attempt, begin.function, begin.framework) == (2, Parcel(pickle=b"a function"), b"an adapter")
         assert begin.settings.changed == {"torch": {"default_dtype": "float64"}}
         assert child.num_threads == begin.me.num_threads == 2, "its share of 8 cores"
-        it.orders(messages.Load(), 1, 2)
-        await it.until(lambda: it.told(messages.Loaded))
-        it.orders(messages.Go(peers={"worker": ["a", "b"]}, timeout_s=1.0), 1, 2)
+        it.orders(Load(), 1, 2)
+        await it.until(lambda: it.told(Loaded))
+        it.orders(Go(peers={"worker": ["a", "b"]}, timeout_s=1.0), 1, 2)
         enter = await it.until(lambda: child.told[1:])
         assert (enter[0].data, enter[0].peers, enter[0].data_timeout_s) == (
             "data set 0 of worker 1",
@@ -257,7 +272,7 @@ def test_a_process_is_told_who_it_is_and_what_to_enter(play):
         )
 
     it = play(story)
-    assert [type(message) for message in it.told()][:2] == [messages.DataProgressed, messages.Loaded]
+    assert [type(message) for message in it.told()][:2] == [DataProgressed, Loaded]
     assert Child.made[0].killed, "the run was over"
 
 
@@ -266,29 +281,29 @@ def test_a_command_for_a_process_that_has_been_replaced_is_dropped(play):
         first = await it.child(attempt=0)
         second = await it.child(attempt=1)
         assert first.killed
-        it.orders(messages.Stop(reason="late"), attempt=0)
-        it.orders(messages.Stop(reason="now"), attempt=1)
+        it.orders(Stop(reason="late"), attempt=0)
+        it.orders(Stop(reason="now"), attempt=1)
         await it.until(lambda: len(second.told) == 2)
-        assert second.told[1] == messages.Stop(reason="now")
+        assert second.told[1] == Stop(reason="now")
         assert len(first.told) == 1
         before = len(it.told())
-        first.says(messages.Ended(result=b"of the first"))
+        first.says(Ended(result=b"of the first"))
         assert len(it.told()) == before
-        second.says(messages.Ended(result=b"of the second"))
+        second.says(Ended(result=b"of the second"))
 
     it = play(story)
-    assert [message.result for message in it.told(messages.Ended)] == [b"of the second"]
+    assert [message.result for message in it.told(Ended)] == [b"of the second"]
 
 
 def test_a_process_that_can_not_be_started_is_told_of(play, monkeypatch):
     monkeypatch.setattr(Child, "can_not_start", OSError(12, "Cannot allocate memory"))
 
     async def story(it):
-        it.orders(messages.StartProcess(roles_on_host=1))
-        await it.until(lambda: it.told(messages.Failed))
+        it.orders(StartProcess(roles_on_host=1))
+        await it.until(lambda: it.told(Failed))
 
     it = play(story)
-    (failed,) = it.told(messages.Failed)
+    (failed,) = it.told(Failed)
     assert failed.launching
     assert failed.error == "[Errno 12] Cannot allocate memory."
 
@@ -296,7 +311,7 @@ def test_a_process_that_can_not_be_started_is_told_of(play, monkeypatch):
 def test_before_its_last_word_come_a_roles_account_and_output(play):
     async def story(it):
         child = await it.child()
-        child.says(messages.Ended(result=b""))
+        child.says(Ended(result=b""))
         child.exits("it ended.")
 
     it = play(story)
@@ -318,12 +333,12 @@ def test_where_the_dask_worker_leaves_roles_end_and_are_told_of_before_the_agent
         closes(it)
         await it.until(it.agent._over.is_set)
         assert it.agent.has_told
-        assert it.told()[-1] == messages.Stop(reason="all is sent")
+        assert it.told()[-1] == Stop(reason="all is sent")
 
     it = play(story, leave_within_s=0.0)
-    assert it.told(messages.Exited) == [
-        messages.Exited(cause="it ended."),
-        messages.Exited(cause="its Dask worker leaves the cluster.", leaves=True),
+    assert it.told(Exited) == [
+        Exited(cause="it ended."),
+        Exited(cause="its Dask worker leaves the cluster.", leaves=True),
     ]
 
 
@@ -332,13 +347,13 @@ def test_roles_may_end_by_themselves_for_a_while(play):
         child = await it.child()
         closes(it)
         await it.until(it.agent._is_leaving.is_set)
-        child.says(messages.Ended(result=b""))
+        child.says(Ended(result=b""))
         child.exits("it ended.")
         await it.until(it.agent._over.is_set)
         assert it.agent.has_told
 
     it = play(story, leave_within_s=TEST_S)
-    assert len(it.told(messages.Ended)) == 1
+    assert len(it.told(Ended)) == 1
 
 
 def test_roles_that_no_one_replaces_in_place_are_not_told_of(play):
@@ -368,7 +383,7 @@ def test_reports_wait_for_company_and_nothing_else_does(play):
         child = await it.child()
         child.says(messages.Reported(scores=[{}]))
         child.says(messages.Progress(steps=1, doing="", moved=True, awaits_client=False))
-        child.says(messages.Ready(pid=1, peer=""))
+        child.says(Ready(pid=1, peer=""))
         assert it.mail.within_s == [BUNDLE_S, 1.5, 0.0]
 
     play(story)
@@ -406,7 +421,7 @@ def test_rows_that_can_not_be_had_are_an_answer_and_may_end_the_run(play, error,
         assert (answer.question, answer.error, answer.stalled) == (7, str(error), stalled)
 
     it = play(story)
-    assert bool(it.told(messages.DataFailed)) is ends_run
+    assert bool(it.told(DataFailed)) is ends_run
 
 
 def test_rows_of_other_hosts_are_brought(play):
@@ -439,9 +454,9 @@ def test_data_of_a_role_that_can_not_be_had_fail_the_run(play):
     async def story(it):
         await it.child()
         it.data.fails = DataError("It is lost.")
-        it.orders(messages.Load())
-        await it.until(lambda: it.told(messages.DataFailed))
-        assert not it.told(messages.Loaded)
+        it.orders(Load())
+        await it.until(lambda: it.told(DataFailed))
+        assert not it.told(Loaded)
 
     play(story)
 
@@ -498,7 +513,7 @@ def test_a_start_that_fails_within_the_agent_ends_it_with_that(play, monkeypatch
     monkeypatch.setattr(Child, "can_not_start", ZeroDivisionError("a bug of ours"))
 
     async def story(it):
-        it.orders(messages.StartProcess(roles_on_host=1))
+        it.orders(StartProcess(roles_on_host=1))
         await it.until(it.agent._over.is_set)
 
     with pytest.raises(ZeroDivisionError, match="a bug of ours"):

@@ -14,6 +14,7 @@ from dask_train.checkpoint.best import AUTO, mode_by_name
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result
+from dask_train.driver.settings import RunSettings
 from dask_train.fitting.data import run_inputs
 from dask_train.fitting.finite import warn_of_evaluation
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
@@ -37,7 +38,6 @@ from dask_train.inputs.making import input_data
 from dask_train.report.parts_progress import RowsDisplay
 from dask_train.report.progress import progress_of
 from dask_train.trainers.common.outcome import Outcome
-from dask_train.training.settings import RunSettings
 
 # Settings of how the workers of a fit share their work, which trials have none of.
 _OF_FITS = frozenset({"virtual_workers", "wire", "sync_every", "outer_learning_rate", "outer_momentum"})

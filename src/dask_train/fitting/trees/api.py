@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from dask_train.data.columns import Column, Columns
+from dask_train.driver.settings import RunInputs
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import learnt_for
@@ -33,7 +34,6 @@ from dask_train.fitting.trees.task import EvalSet, TreesTask
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.registry import find_framework
 from dask_train.inputs.data import InputData, check_some_rows
-from dask_train.training.settings import RunInputs
 
 # What each library calls the first set that it scores.
 _VALIDATION_OF = {"xgboost": "validation_0", "lightgbm": "valid_0"}

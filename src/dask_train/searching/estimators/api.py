@@ -12,6 +12,7 @@ from typing import Any
 from sklearn.model_selection import ParameterGrid
 
 from dask_train.arguments import takes
+from dask_train.driver.settings import RunSettings
 from dask_train.fitting.spec import VALIDATION
 from dask_train.inputs.data import InputData
 from dask_train.report.search_progress import SearchDisplay
@@ -34,7 +35,6 @@ from dask_train.searching.settings import SearchSettings, StudySettings
 from dask_train.searching.texts import text_of
 from dask_train.searching.with_optuna import Subject, TrialMaking, search_with_optuna
 from dask_train.training.launch import launch
-from dask_train.training.settings import RunSettings
 
 # Settings of runs that no search takes.
 _OF_RUNS_ALONE = ("streaming", "stop", "recovery", "gpus", "wait", "name")

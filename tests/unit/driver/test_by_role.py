@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.training.settings import data_by_role, resources_by_role
+from dask_train.driver.settings import data_by_role, resources_by_role
 
 ROLES = ("worker", "scorer")
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.driver.settings import RunSettings
 from dask_train.logging.base import Logger
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
-from dask_train.training.settings import RunSettings
 
 
 @pytest.mark.parametrize(

@@ -31,16 +31,10 @@ DEFAULT = "default"
 USUAL_ROLES = ("worker", "chief", "ps", "scorer")
 
 
-def check_on(on: Any) -> None:
-    """Check which Dask workers there are to choose from.
-
-    Raises
-    ------
-    ValueError
-        It is no list of them.
-    """
+def _addresses_of(on: Any) -> list[str] | None:
     if on is not None and (isinstance(on, str) or not on):
         raise ValueError(f"on is {on!r}; pass a list of Dask workers' addresses, or leave it out.")
+    return None if on is None else list(on)
 
 
 def _recovery_of(recovery: Any) -> RecoveryPolicy | None:
@@ -56,9 +50,9 @@ class RunSettings(CheckedSettings):
     ----------
     streaming
         As the user passed it; :attr:`window` is what it means.
-    stop, checkpoint, recovery, log
+    stop, checkpoint, recovery, log, on
         What the user's texts, functions and lists mean.
-    on, resources, gpus, client, wait, name, resume
+    resources, gpus, client, wait, name, resume
         As the user passed them.
     progress
         Show how the run goes; None does so in terminals and notebooks.
@@ -77,7 +71,7 @@ class RunSettings(CheckedSettings):
     checkpoint: Checkpoint | None = None
     resume: bool = False
     recovery: RecoveryPolicy | None = converted_by(_recovery_of, DEFAULT)
-    on: Sequence[str] | None = checked_by(check_on, None)
+    on: Sequence[str] | None = converted_by(_addresses_of, None)
     resources: Mapping[str, Any] | None = None
     gpus: Gpus = checked_by(check_gpus, "auto")
     client: Client | None = None
