@@ -66,8 +66,8 @@ def _picked_form(what: str, data: Any, picks: Picks) -> PartitionForm:
     if not isinstance(data, Mapping):
         names = [pick for pick in picks["arrays"] if pick is not None]
         raise ValueError(
-            f"{str(names)[1:-1]} name columns, and {what} is a {type(data).__name__}, which has none. Leave them out, or "
-            "pass a frame."
+            f"{str(names)[1:-1]} name columns, and {what} is a {type(data).__name__}, which has none. Leave them out, "
+            "or pass a frame."
         )
     values = []
     for names, _ in resolved(what, list(data), picks["arrays"]):
