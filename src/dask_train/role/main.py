@@ -15,6 +15,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.data.account import Account
+from dask_train.data.kept_state import KeptState
 from dask_train.data.letterbox import LetterboxPlace, leave
 from dask_train.data.parcel import LARGE_BYTES
 from dask_train.errors import LaunchError, StalledError
@@ -74,6 +75,7 @@ def run_role(end: int, account: int) -> None:
                 checkpoint=checkpoints,
                 scratch=Path(start.scratch),
                 meeting=Meeting(link, me, enter.timeout_s, enter.data_timeout_s, joins=start.joins),
+                kept=None if start.data is None else KeptState(start.data.descriptors),
             )
             session = Session(link, me, equipment)
             link.spent.begin()

@@ -12,6 +12,7 @@ from lightgbm.basic import LightGBMError
 from dask_train.compat.lightgbm import names_of_parameter
 from dask_train.fitting.model_kind import FitCall
 from dask_train.fitting.trees.api import TRAINING, GivenRows, Trees, evals_of, is_same
+from dask_train.fitting.trees.lightgbm_params import not_in_the_model
 from dask_train.fitting.trees.lightgbm_ranks import check_together, has_linear_trees
 from dask_train.fitting.trees.settings import LightGBMSettings
 
@@ -83,6 +84,11 @@ class LightGBMTrees(Trees):
         """Check queries, and metrics by their names."""
         _check_ranker(model, qid)
         check_metrics(model.get_params(), settings.eval_metric)
+
+    def not_resumed(self, model: Any) -> str:
+        """Return parameters with which LightGBM holds more than its model from round to round."""
+        params = model.get_params()
+        return ", ".join(not_in_the_model(params))
 
     def check_together(self, model: Any, settings: Any, workers: int) -> None:  # noqa: ARG002 - as of all kinds
         """Check what LightGBM does in one process alone."""

@@ -129,7 +129,7 @@ def test_lightgbm_tells_that_it_goes_on_with_other_draws(tmp_path):
     grow(Alone(rows, tmp_path, stop_after=3), made, PLAIN, keeps=True)
     session = Alone(rows, tmp_path)
     assert grow(session, made, PLAIN, keeps=True).num_rounds == 6
-    assert [text.partition(":")[0] for text in session.notices] == ["subsample"]
+    assert [text.partition(":")[0] for text in session.notices] == ["subsample=0.5"]
 
 
 def test_lightgbm_goes_on_with_a_model():
