@@ -392,7 +392,7 @@ class Mapped(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class KeptFiles(Files):
-    """Memory in which roles keep their state: see :mod:`dask_train.data.kept_state`."""
+    """Memory in which roles keep their state: see :mod:`dask_train.data.state_memory`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.data.account import Account
-from dask_train.data.kept_state import KeptState
 from dask_train.data.rows import Rows
+from dask_train.data.state_memory import StateMemory
 from dask_train.data.table import Table
 from dask_train.frameworks.base import Framework
 from dask_train.role.meeting import Meeting
@@ -50,4 +50,4 @@ class Equipment:
     checkpoint: CheckpointFolder | None
     scratch: Path
     meeting: Meeting
-    kept: KeptState | None = None
+    kept: StateMemory | None = None

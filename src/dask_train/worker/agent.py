@@ -20,7 +20,7 @@ from distributed import Worker
 from dask_train.cluster.certificates import certificates
 from dask_train.cluster.devices import device_environment
 from dask_train.cluster.peer import Peer
-from dask_train.data import kept_state
+from dask_train.data import state_memory
 from dask_train.errors import DaskTrainError, DataError, StalledError
 from dask_train.frameworks.base import RoleInfo
 from dask_train.process.devices import DeviceUse
@@ -95,7 +95,7 @@ class Agent:
         self.children: dict[Key, RoleChild] = {}
         self._old: list[RoleChild] = []  # killed for the next attempt of their role, not gone yet
         self._data = RoleData(self.peer, self.on_worker_loop, brief.data_timeout_s)
-        self._kept = KeptFiles(descriptors=kept_state.new_files()) if brief.keeps_state else None
+        self._kept = KeptFiles(descriptors=state_memory.new_files()) if brief.keeps_state else None
         self._mail = Mail(self.peer, brief.run, name, self.on_worker_loop, self._worker_is_closing)
         self.gone: Future[None] = Future()
         self.gone.set_running_or_notify_cancel()  # its waiters can't cancel it

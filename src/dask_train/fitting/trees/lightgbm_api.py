@@ -41,9 +41,11 @@ class LightGBMTrees(Trees):
     of several workers.
     ``deterministic`` and ``force_col_wise`` are set unless they are given, so that trees are the same from run
     to run. Of a million rows or more with few features (``num_features * max_bin`` of 32,768 at most) it is
-    ``force_row_wise``, which is sooner done, and keeps bins twice. What resumes from a checkpoint differs from what was
-    never stopped in the last digits of leaves; and, with ``subsample`` or ``colsample_bytree`` below 1, in its trees:
-    LightGBM draws from a stream of random numbers that a checkpoint does not hold, and ``notices`` says so.
+    ``force_row_wise``, which is sooner done, and keeps bins twice.
+    What resumes from a checkpoint, with as many workers, grows the trees of what was never stopped. It does not where
+    rounds depend on more than the model, as with ``subsample_freq`` or ``colsample_bytree``: LightGBM draws from
+    streams of random numbers that a checkpoint does not hold. Then ``notices`` says so, and ``recovery="in_place"`` is
+    refused.
 
     References
     ----------

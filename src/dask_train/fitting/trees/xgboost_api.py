@@ -37,7 +37,8 @@ class XGBoostTrees(Trees):
     ``round``; it ends training after a round that is the same for all workers. A checkpoint holds the booster, the
     callbacks and all scores, by default one per minute and the last one. What resumes makes the same trees as what was
     never stopped; ``n_estimators`` may be another one. A log gets the booster in its library's own format. Without
-    ``checkpoint`` a lost worker means that all begin again. With ``streaming``, Dask computes the rows a group at a
+    ``checkpoint`` a lost worker means that all begin again; with ``recovery="in_place"`` they resume from a recent
+    round, kept in memory of their Dask workers. With ``streaming``, Dask computes the rows a group at a
     time, once in all, onto the local disks of the Dask workers, where their bins stay for as long as they are trained
     on (``xgboost.ExtMemQuantileDMatrix``); validation sets, targets and weights have to fit in memory. What XGBoost
     refuses is raised as it is, an XGBoostError above all, with the worker's traceback as a note.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dask_train.data.kept_state import KeptState
+from dask_train.data.state_memory import StateMemory
 from dask_train.trainers.common.agreement import Agreement
 
 # Of the time of a training, at most about this part goes into its kept states: one is due when so much time has
@@ -34,7 +34,7 @@ class KeptRounds:
 
     def __init__(
         self,
-        memory: KeptState,
+        memory: StateMemory,
         agreement: Agreement,
         notice: Callable[[str], Any],
         clock: Callable[[], float] = time.monotonic,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dask_train.data.account import BatchRange
-from dask_train.data.kept_state import KeptState
+from dask_train.data.state_memory import StateMemory
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement
 from dask_train.trainers.common.comparing import check_same
@@ -53,7 +53,7 @@ class RoundLoop(SyncedLoop):
         agreement: Agreement,
         *,
         check: Callable[[dict[str, Any], dict[str, Any]], None] = check_same,
-        memory: KeptState | None = None,
+        memory: StateMemory | None = None,
     ) -> None:
         super().__init__(task, session, agreement, check=check)
         self._kept = None if memory is None else KeptRounds(memory, agreement, session.notice)

@@ -34,7 +34,7 @@ def new_files() -> tuple[int, ...]:
     return tuple(descriptors)
 
 
-class KeptState:
+class StateMemory:
     """The last two states of a training: one is whole while the other is written.
 
     Parameters
