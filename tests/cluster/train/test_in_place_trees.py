@@ -10,6 +10,7 @@ import time
 import dask.array as da
 import lightgbm
 import numpy as np
+import psutil
 import pytest
 import xgboost
 
@@ -42,9 +43,26 @@ class Gate(xgboost.callback.TrainingCallback):
         self.after_iteration(None, env.iteration, None)
 
 
-def fitted(library, gate, **settings):
+class Loss(xgboost.callback.TrainingCallback):
+    """Ends a worker's process, or its Dask worker, once, after some rounds."""
+
+    def __init__(self, file, rank, *, with_dask_worker=False):
+        self.file, self.rank, self.with_dask_worker = file, rank, with_dask_worker
+
+    def after_iteration(self, model, epoch, evals_log):
+        time.sleep(ROUND_S)
+        if epoch != BEFORE or xgboost.collective.get_rank() != self.rank or self.file.exists():
+            return
+        self.file.touch()
+        parents = psutil.Process().parents() if self.with_dask_worker else ()
+        for parent in [parent for parent in parents if parent.cmdline()[1:4] == ["-m", "dask", "worker"]][:1]:
+            parent.kill()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fitted(library, gate, rows=None, **settings):
     """Begin a fit; the estimator, and its run or result."""
-    rows = da.from_array(X, chunks=(300, 4)), da.from_array(Y, chunks=300)
+    rows = rows or (da.from_array(X, chunks=(300, 4)), da.from_array(Y, chunks=300))
     settings = {"validation_data": (X[:300], Y[:300] + 1), "workers": 2, **settings}
     if library == "xgboost":
         model = xgboost.XGBRegressor(**XGBOOST, callbacks=[gate])
@@ -157,3 +175,23 @@ def test_losses_count_and_nothing_stays_when_the_run_ends(client, tmp_path, unti
     os.kill(until(run, BEFORE)["worker", 1]["pid"], signal.SIGKILL)
     with pytest.raises(dt.RoleLostError, match="worker 1 is lost"):
         run.result()
+
+
+@pytest.mark.slow
+def test_over_two_hosts_the_state_goes_to_the_one_that_has_none(hosts, no_leaks, tmp_path):
+    with no_leaks(), hosts(2, workers_per_host=2) as cluster:
+        client = cluster.client
+        rows = dt.persist(
+            da.from_array(X, chunks=(300, 4)), da.from_array(Y, chunks=300), progress=False, client=client
+        )
+        whole, wanted = fitted("xgboost", Loss(tmp_path / "none", None), rows, client=client)
+        for rank, with_dask_worker in ((0, False), (1, False), (0, True)):
+            loss = Loss(tmp_path / f"lost-{rank}-{with_dask_worker}", rank, with_dask_worker=with_dask_worker)
+            model, result = fitted("xgboost", loss, rows, client=client, recovery="in_place")
+            assert len(result.attempts) == 2
+            assert round_of(result) >= 1
+            if with_dask_worker:  # its rows may be another host's now, and sums of another order
+                assert result.epoch == wanted.epoch
+                np.testing.assert_allclose(model.predict(X), whole.predict(X), rtol=1e-4, atol=1e-5)
+            else:
+                check_same(model, result, whole, wanted)

@@ -8,6 +8,7 @@ from typing import Any
 from dask_train.data.account import BatchRange
 from dask_train.data.state_memory import StateMemory
 from dask_train.role.session import Session
+from dask_train.role.time_spent import CHECKPOINTS
 from dask_train.trainers.common.agreement import Agreement
 from dask_train.trainers.common.comparing import check_same
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
@@ -105,7 +106,8 @@ class RoundLoop(SyncedLoop):
         self._agreement.keeps = self.leads and self._kept.due()
         stopped = super()._pass_sync_point(epoch_ends=epoch_ends)
         if self._agreement.keeps:
-            self._kept.write(self.position.steps, lambda: (self._checkpoint(), self._saved_steps))
+            with self._session._link.spent.on(CHECKPOINTS):
+                self._kept.write(self.position.steps, lambda: (self._checkpoint(), self._saved_steps))
         return stopped
 
     @property
