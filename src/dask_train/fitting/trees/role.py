@@ -48,8 +48,7 @@ class TreesRole(LoopRole, Refusing):
         """Fit; the first rank returns the estimator and what became of callbacks of ``fit``, all others None."""
         library = self._library
         task = replace(self.task, configuration=configuration_of(self.task, session, free=library.FREE))
-        memory = session._kept if task.keeps_state else None
-        loop = RoundLoop(task, session, SessionAgreement(session), check=check_same, memory=memory)
+        loop = RoundLoop(task, session, SessionAgreement(session), check=check_same, keeps_state=task.keeps_state)
         if shown is not None:
             shown(loop)
         try:

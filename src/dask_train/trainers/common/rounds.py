@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dask_train.data.account import BatchRange
-from dask_train.data.state_memory import StateMemory
 from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
 from dask_train.trainers.common.agreement import Agreement
@@ -28,9 +27,9 @@ class RoundLoop(SyncedLoop):
     ----------
     task, session, agreement, check
         As of :class:`~dask_train.trainers.common.sync_point.SyncedLoop`; the task's epochs and batches mean nothing.
-    memory
-        Where the state after rounds is kept as well, for all ranks to continue from when they start again. Default:
-        None, only in checkpoints.
+    keeps_state
+        Whether the state after rounds is kept in memory of the Dask workers, too, for all ranks to continue from when
+        they start again. Default: false, only in checkpoints.
 
     Attributes
     ----------
@@ -54,9 +53,10 @@ class RoundLoop(SyncedLoop):
         agreement: Agreement,
         *,
         check: Callable[[dict[str, Any], dict[str, Any]], None] = check_same,
-        memory: StateMemory | None = None,
+        keeps_state: bool = False,
     ) -> None:
         super().__init__(task, session, agreement, check=check)
+        memory = session._kept if keeps_state else None
         self._kept = None if memory is None else KeptRounds(memory, agreement, session.notice)
 
     def keep(self, state: RankState) -> Position:

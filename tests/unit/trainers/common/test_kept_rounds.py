@@ -182,7 +182,8 @@ def trained(tmp_path, on_each_rank, memory, monkeypatch):
             scratch = tmp_path / f"scratch-{rank}"
             scratch.mkdir(exist_ok=True)
             session = Session(replicas, attempt, CheckpointFolder(place, attempt), scratch)
-            model = Powers(RoundLoop(task, session, SessionAgreement(session), memory=shared)).train(rounds)
+            session._kept = shared
+            model = Powers(RoundLoop(task, session, SessionAgreement(session), keeps_state=True)).train(rounds)
             return model, model.loop.outcome(), session
 
         return on_each_rank(take_part, size), list(written)
