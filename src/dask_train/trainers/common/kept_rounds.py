@@ -41,7 +41,7 @@ class KeptRounds:
     ) -> None:
         self._memory, self._agreement, self._notice, self._clock = memory, agreement, notice, clock
         self._last_s, self._took_s = clock(), 0.0
-        self._is_shared = self._writes = False
+        self._is_shared = self._writes = self._is_refused = False
 
     def last(self) -> Any:
         """Return the last state that is whole on one of the Dask workers, the same on all ranks; None if none is.
@@ -61,7 +61,7 @@ class KeptRounds:
 
     def due(self) -> bool:
         """Return whether to keep the state now; in the first rank."""
-        return self._clock() - self._last_s >= self._took_s / SHARE
+        return not self._is_refused and self._clock() - self._last_s >= self._took_s / SHARE
 
     def write(self, steps: int, take: Callable[[], Any]) -> None:
         """Keep the state of the first rank after that many steps; all ranks call it at once.
@@ -74,11 +74,10 @@ class KeptRounds:
             Called in all ranks; returns the state in the first one.
         """
         began = self._clock()
-        state = take()
-        content = pickle.dumps(state, protocol=5) if self._agreement.rank == 0 else b""
+        content = self._taken(take)
         if self._is_shared:
             content = self._agreement.of_first(content)
-        if self._writes:
+        if self._writes and content:
             try:
                 self._memory.write(steps, content)
             except OSError as error:
@@ -89,3 +88,18 @@ class KeptRounds:
                 )
         self._last_s = self._clock()
         self._took_s = self._last_s - began
+
+    def _taken(self, take: Callable[[], Any]) -> bytes:
+        """Return the state of the first rank, pickled; empty in others, and where it can't be."""
+        if self._agreement.rank:
+            take()
+            return b""
+        try:
+            return pickle.dumps(take(), protocol=5)
+        except Exception as error:  # of code of the user's, which callbacks may bring along
+            self._is_refused = True
+            self._notice(
+                f"The state of a round can't be kept in memory ({type(error).__name__}: {error}), so if a worker is "
+                "lost, all begin with the last checkpoint, or anew. Let callbacks hold only what can be pickled."
+            )
+            return b""

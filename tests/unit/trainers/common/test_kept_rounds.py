@@ -137,6 +137,23 @@ def test_without_memory_training_continues_with_a_notice():
     assert text.startswith("The state after step 4 could not be kept in memory: [Errno 28] No space")
 
 
+def test_what_can_not_be_pickled_is_not_kept_and_training_continues_with_a_notice(on_each_rank, memory):
+    of_dask_worker = [memory(), memory()]
+
+    def written(rank, replicas):
+        told = []
+        kept = KeptRounds(of_dask_worker[rank], SessionAgreement(Session(replicas)), told.append)
+        kept.last()
+        kept.write(3, lambda: "fine")
+        kept.write(4, lambda: iter([]) if rank else (each for each in ()))
+        return told, kept.due() if rank == 0 else None
+
+    (told, due), others = on_each_rank(written, 2)
+    assert told[0].startswith("The state of a round can't be kept in memory (TypeError: cannot pickle 'generator'")
+    assert (len(told), due, others) == (1, False, ([], None))
+    assert [each.read()[0] for each in of_dask_worker] == [3, 3]
+
+
 class Powers:
     """A kind of model: each round doubles it."""
 
