@@ -23,8 +23,8 @@ Y = X[:, 0] + X[:, 1] ** 2 + RANDOM.normal(size=1200)
 BEFORE = 9
 # Rounds take some time, so that the states of most are kept.
 ROUND_S = 0.02
-XGBOOST = {"max_depth": 3, "subsample": 0.7, "colsample_bytree": 0.6, "n_estimators": 60, "early_stopping_rounds": 4}
-LIGHTGBM = {"num_leaves": 7, "n_estimators": 60, "early_stopping_round": 4, "verbose": -1}
+XGBOOST = {"max_depth": 3, "subsample": 0.7, "colsample_bytree": 0.6, "early_stopping_rounds": 4}
+LIGHTGBM = {"num_leaves": 7, "early_stopping_round": 4, "verbose": -1}
 
 
 class Gate(xgboost.callback.TrainingCallback):
@@ -60,14 +60,14 @@ class Loss(xgboost.callback.TrainingCallback):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fitted(library, gate, rows=None, **settings):
+def fitted(library, gate, rows=None, *, n_estimators=60, **settings):
     """Begin a fit; the estimator, and its run or result."""
     rows = rows or (da.from_array(X, chunks=(300, 4)), da.from_array(Y, chunks=300))
     settings = {"validation_data": (X[:300], Y[:300] + 1), "workers": 2, **settings}
     if library == "xgboost":
-        model = xgboost.XGBRegressor(**XGBOOST, callbacks=[gate])
+        model = xgboost.XGBRegressor(**XGBOOST, n_estimators=n_estimators, callbacks=[gate])
     else:
-        model, settings["callbacks"] = lightgbm.LGBMRegressor(**LIGHTGBM), [gate]
+        model, settings["callbacks"] = lightgbm.LGBMRegressor(**LIGHTGBM, n_estimators=n_estimators), [gate]
     return model, dt.fit(model, *rows, **settings)
 
 
@@ -177,17 +177,18 @@ def test_losses_count_and_nothing_stays_when_the_run_ends(client, tmp_path, unti
         run.result()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_over_two_hosts_the_state_goes_to_the_one_that_has_none(hosts, no_leaks, tmp_path):
     with no_leaks(), hosts(2, workers_per_host=2) as cluster:
         client = cluster.client
         rows = dt.persist(
             da.from_array(X, chunks=(300, 4)), da.from_array(Y, chunks=300), progress=False, client=client
         )
-        whole, wanted = fitted("xgboost", Loss(tmp_path / "none", None), rows, client=client)
+        settings = {"client": client, "n_estimators": BEFORE + 5}  # rounds over several hosts take longer
+        whole, wanted = fitted("xgboost", Loss(tmp_path / "none", None), rows, **settings)
         for rank, with_dask_worker in ((0, False), (1, False), (0, True)):
             loss = Loss(tmp_path / f"lost-{rank}-{with_dask_worker}", rank, with_dask_worker=with_dask_worker)
-            model, result = fitted("xgboost", loss, rows, client=client, recovery="in_place")
+            model, result = fitted("xgboost", loss, rows, recovery="in_place", **settings)
             assert len(result.attempts) == 2
             assert round_of(result) >= 1
             if with_dask_worker:  # its rows may be another host's now, and sums of another order
