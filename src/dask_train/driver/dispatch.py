@@ -82,6 +82,7 @@ class Dispatch:
             data_timeout_s=plan.progress_s,
             stop_s=plan.stop_s,
             needs_devices=self._job.run.gpus == 1,
+            keeps_state=self._job.framework.keeps_state,
             leave_within_s=(0.0 if self._job.run.follows is None else LEAVE_S) if plan.in_place else None,
         )
         self._lent = {role: function.lent() for role, function in self._job.functions.items()}

@@ -208,7 +208,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     recovery
         Recovery from a lost worker. Default: all start again from the last checkpoint of this call. None: an error. Or
         a :class:`~dask_train.RecoveryPolicy`. ``"in_place"`` replaces it within the step, while the others keep
-        theirs: for torch modules, Keras models on TensorFlow and torch, and linear models with a solver, on CPUs.
+        theirs: for torch modules, Keras models on TensorFlow and torch, and linear models with a solver, on CPUs. For
+        boosted trees it lets all start again from a recent round, kept in memory.
     wire
         "bfloat16" to let gradients travel between hosts in half of their bytes: they keep 8 of their 24 bits of
         mantissa, and are added in float32. For torch modules and Keras models without ``ps``; see

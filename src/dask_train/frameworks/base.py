@@ -79,6 +79,9 @@ class Framework:
         data.
     shared_bytes
         Part of ``role_bytes`` that is counted once per Dask worker if role processes are forked from a template.
+    keeps_state
+        Whether roles keep their state in memory of their Dask workers, from which all continue when they start again,
+        as with ``recovery="in_place"``.
     """
 
     name = "numpy"
@@ -87,6 +90,7 @@ class Framework:
     views: str | None = "read-only"
     role_bytes = 100 << 20
     shared_bytes = 0
+    keeps_state = False
 
     def check(self, counts: Mapping[str, int]) -> None:
         """Refuse roles that the framework does not support; in the client, before anything starts. Imports nothing.

@@ -218,11 +218,16 @@ class Mapped(Files):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeptFiles(Files):
+    """Memory in which roles keep their state: see :mod:`dask_train.data.state_memory`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BeginRole(Message):
     """The identity of the process, its task and its settings; framework and function are pickled.
 
     Where it ``needs_device``, it was given one, and must not compute on CPUs. Large results go into the ``letterbox``.
-    It ``joins`` where the others train already.
+    It ``joins`` where the others train already. With ``data`` it keeps its state there.
     """
 
     me: RoleInfo
@@ -235,6 +240,7 @@ class BeginRole(Message):
     needs_device: bool = False
     letterbox: LetterboxPlace | None = None
     joins: bool = False
+    data: KeptFiles | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

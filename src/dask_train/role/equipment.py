@@ -10,6 +10,7 @@ from typing import Any
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.data.account import Account
 from dask_train.data.rows import Rows
+from dask_train.data.state_memory import StateMemory
 from dask_train.data.table import Table
 from dask_train.frameworks.base import Framework
 from dask_train.role.meeting import Meeting
@@ -36,6 +37,8 @@ class Equipment:
         Folder that is removed with the run.
     meeting
         Rendezvous of the training roles.
+    kept
+        Memory of the Dask worker in which the state of training is kept. Default: None, it is not.
     """
 
     attempt: int
@@ -47,3 +50,4 @@ class Equipment:
     checkpoint: CheckpointFolder | None
     scratch: Path
     meeting: Meeting
+    kept: StateMemory | None = None

@@ -17,6 +17,7 @@ from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.data.account import Account
 from dask_train.data.letterbox import LetterboxPlace, leave
 from dask_train.data.parcel import LARGE_BYTES
+from dask_train.data.state_memory import StateMemory
 from dask_train.errors import LaunchError, StalledError
 from dask_train.frameworks.base import Framework
 from dask_train.process.messages import BeginRole, CallFunction
@@ -75,6 +76,7 @@ def run_role(end: int, account: int) -> None:
                 checkpoint=checkpoints,
                 scratch=Path(start.scratch),
                 meeting=Meeting(link, me, enter.timeout_s, enter.data_timeout_s, joins=start.joins),
+                kept=None if start.data is None else StateMemory(start.data.descriptors),
             )
             session = Session(link, me, equipment)
             link.spent.begin()

@@ -59,7 +59,7 @@ class Session(Collective, Checkpointing):
         self.attempt = equipment.attempt
         self.peers = equipment.peers
         self.scratch = equipment.scratch
-        self._meeting = equipment.meeting
+        self._meeting, self._kept = equipment.meeting, equipment.kept
         self._made: set[str] = set()  # of the extras
         self._checkpoint = equipment.checkpoint
         self._went_on_with, self._score, self._reported = (), None, set()

@@ -52,7 +52,7 @@ class RecoveryPolicy:
         ``"role"``: only the lost role starts again, and the others never pause. ``"gang"``: all start again, as the
         next attempt. ``"in_place"``, for ``dt.fit`` of torch modules, Keras models and linear models: a new process
         takes the place of the lost worker within the step, and the others keep theirs. Where that can't be, all start
-        again in any case.
+        again in any case. For ``dt.fit`` of boosted trees: all start again, from a recent round, kept in memory.
     max_restarts
         Number of restarts in a run; the loss after that ends it. Default: 3.
     retry_errors

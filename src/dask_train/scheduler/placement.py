@@ -49,13 +49,15 @@ def place(
     devices: DeviceRoom | None = None,
     with_device: Sequence[bool] = (),
     hosts: Sequence[str] = (),
+    before: Sequence[str] = (),
 ) -> list[RolePlace] | None:
     """Find a place for each role, or return None if they don't all fit now.
 
     A run with more roles than all these Dask workers have threads shares them, once they carry nothing else: four roles
     run on a laptop with two cores, but never next to another run's. ``own`` is how many roles of a run that shares are
     there already, when one of them starts again. ``with_device`` says of each role whether it gets one of ``devices``,
-    and ``hosts`` on which host it is to be if a thread is free there; empty for any.
+    and ``hosts`` on which host it is to be if a thread is free there; empty for any. Of Dask workers that are as good a
+    role gets the one that it was on ``before``: what it has kept there is at hand.
     """
     open_workers = [replace(worker, resources=dict(worker.resources)) for worker in workers if not worker.why_not]
     num_threads = sum(worker.threads for worker in workers)
@@ -65,8 +67,9 @@ def place(
         per_host[worker.host] = per_host.get(worker.host, 0) + worker.used
     room = DeviceRoom() if devices is None else devices.copy()
     places = []
-    wanted = zip(needs, with_device or [False] * len(needs), hosts or [""] * len(needs), strict=True)
-    for need, needs_device, host in wanted:
+    unknown = [""] * len(needs)
+    wanted = zip(needs, with_device or [False] * len(needs), hosts or unknown, before or unknown, strict=True)
+    for need, needs_device, host, last in wanted:
         fitting = [
             worker for worker in open_workers if worker.provides(need) and (may_share or worker.used < worker.threads)
         ]
@@ -84,6 +87,7 @@ def place(
                 worker.used,
                 per_host[worker.host],
                 -worker.threads,
+                last not in ("", worker.address),
             ),
         )
         chosen.used += 1

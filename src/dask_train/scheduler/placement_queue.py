@@ -36,6 +36,7 @@ class PlacementRequest:
     host: str = ""
     may_oversubscribe: bool = False  # its roles may take the threads of others of its run
     hosts: list[str] = field(default_factory=list)  # by role, where it is to be if there is room; empty for any
+    before: list[str] = field(default_factory=list)  # by role, the Dask worker that it was on; empty for none
     granted: dict[Key, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = field(default_factory=time.time)
@@ -101,6 +102,8 @@ class PlacementQueue:
         request.may_oversubscribe = request.run.in_place and any(key in request.run.places for key, _ in request.roles)
         if request.may_oversubscribe:
             request.hosts = [self._host_of(request.run, key) for key, _ in request.roles]
+        nowhere = ("", None)
+        request.before = [request.run.places.get(key, nowhere)[0] for key, _ in request.roles]
         self._give_back(request.run, [key for key, _ in request.roles])
         if goes_on:
             self.waiting.insert(0, request)
@@ -142,8 +145,8 @@ class PlacementQueue:
     def _placed(self, request: PlacementRequest, capacities: list[Capacity]) -> list[RolePlace] | None:
         own = self._own(request, capacities) if request.run.is_oversubscribed or request.may_oversubscribe else 0
         room = self._device_room(request)
-        with_device, hosts = request.with_device, request.hosts
-        places = place(request.needs, capacities, own=own, devices=room, with_device=with_device, hosts=hosts)
+        wishes: dict[str, Any] = {"hosts": request.hosts, "before": request.before}
+        places = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device, **wishes)
         if places is not None and len(request.needs) + own > sum(capacity.threads for capacity in capacities):
             request.run.is_oversubscribed = True
         return places

@@ -288,18 +288,19 @@ def check_roles(
 
 
 def check_replaces(policy: RecoveryPolicy | None, adapter: Framework) -> None:
-    """Check that lost roles can be replaced in place, where that is asked for.
+    """Check that lost roles can be replaced in place, or all continue from memory, where that is asked for.
 
     Raises
     ------
     ValueError
         They can't.
     """
-    if policy is not None and policy.scope == "in_place" and not adapter.replaces_in_place:
+    can_be = adapter.replaces_in_place or adapter.keeps_state
+    if policy is not None and policy.scope == "in_place" and not can_be:
         raise ValueError(
-            "recovery='in_place' replaces lost workers of dt.fit that train a torch module, a Keras model or a linear "
-            f"model, and this run is of framework {adapter.name!r}. Leave recovery= out: then all start again, from "
-            "the last checkpoint."
+            "recovery='in_place' is for dt.fit of torch modules, Keras models, linear models and boosted trees, and "
+            f"this run is of framework {adapter.name!r}. Leave recovery= out: then all start again, from the last "
+            "checkpoint."
         )
 
 

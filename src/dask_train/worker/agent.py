@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -19,6 +20,7 @@ from distributed import Worker
 from dask_train.cluster.certificates import certificates
 from dask_train.cluster.devices import device_environment
 from dask_train.cluster.peer import Peer
+from dask_train.data import state_memory
 from dask_train.errors import DaskTrainError, DataError, StalledError
 from dask_train.frameworks.base import RoleInfo
 from dask_train.process.devices import DeviceUse
@@ -31,6 +33,7 @@ from dask_train.process.messages import (
     DataSetPlaces,
     Diagnose,
     GroupComputed,
+    KeptFiles,
     Progress,
     Question,
     Reported,
@@ -94,6 +97,7 @@ class Agent:
         self.children: dict[Key, RoleChild] = {}
         self._old: list[RoleChild] = []  # killed for the next attempt of their role, not gone yet
         self._data = RoleData(self.peer, self.on_worker_loop, brief.data_timeout_s)
+        self._kept = KeptFiles(descriptors=state_memory.new_files()) if brief.keeps_state else None
         self._mail = Mail(self.peer, brief.run, name, self.on_worker_loop, self._worker_is_closing)
         self.gone: Future[None] = Future()
         self.gone.set_running_or_notify_cancel()  # its waiters can't cancel it
@@ -250,6 +254,7 @@ class Agent:
                 scratch=child.scratch,
                 needs_device=self.brief.needs_devices and bool(command.device),
                 joins=command.joins,
+                data=self._kept,
             )
         )
 
@@ -385,6 +390,9 @@ class Agent:
                 for child in children:
                     await child.done.wait()
         await self._data.close()
+        kept, self._kept = self._kept, None
+        for descriptor in () if kept is None else kept.descriptors:
+            os.close(descriptor)
         await self._mail.send_last_output()
         if self._failure is not None:
             raise copy.copy(self._failure)

@@ -41,6 +41,8 @@ class Brief:
         Whether a role that was given a device must use it.
     letterbox
         Where roles leave large results; None for a run that has none, or whose client is on another host.
+    keeps_state
+        Whether roles keep their state in memory of the agent, for all to continue from when they start again.
     leave_within_s
         Seconds that roles have to end by themselves when the Dask worker leaves; then the agent reports their ends to
         the driver. None: they are ended at once, without a report.
@@ -59,4 +61,5 @@ class Brief:
     stop_s: float
     needs_devices: bool = False
     letterbox: LetterboxPlace | None = None
+    keeps_state: bool = False
     leave_within_s: float | None = None

@@ -55,6 +55,13 @@ def test_on_a_host_where_there_is_room_and_elsewhere_where_there_is_none():
     assert place(roles(2), rooms, hosts=["", "three"]) == ["a", "b"]
 
 
+def test_of_dask_workers_that_are_as_good_the_one_of_before():
+    rooms = [room("a"), room("b"), room("c")]
+    assert place(roles(2), rooms, before=["c", "b"]) == ["c", "b"]
+    assert place(roles(2), rooms, before=["", "gone"]) == ["a", "b"]
+    assert place(roles(2), [room("a"), room("b", used=1), room("c", 3)], before=["b", "a"]) == ["c", "a"]
+
+
 def test_what_is_used_is_not_given_again():
     assert place(roles(1), [room("a", 1, used=1), room("b", 1)]) == ["b"]
     assert place(roles(1), [room("a", 1, used=1)]) is None

@@ -124,6 +124,16 @@ def test_a_gang_that_starts_again_keeps_its_turn(cluster):
     assert not others.granted
 
 
+def test_a_gang_that_starts_again_gets_the_dask_workers_that_it_had(cluster):
+    before = cluster.ask("r0", 2)
+    cluster.ask("r1", 2)
+    had = dict(cluster.run("r1").places)
+    cluster.placement_queue.free(cluster.run("r0"))
+    again = cluster.ask("r1", 2)
+    assert before.granted
+    assert again.granted == {key: address for key, (address, _) in had.items()}
+
+
 def test_a_gang_that_has_to_wait_is_first_in_line(cluster):
     cluster.ask("r0", 2, on=["a"])
     cluster.ask("r1", 4)

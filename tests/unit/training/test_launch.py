@@ -195,7 +195,7 @@ def test_defaults(cluster):
         ({"wait": 1}, TypeError, "wait is 1; it is True or False"),
         ({"name": ""}, ValueError, "name"),
         ({"recovery": "some"}, ValueError, "recovery"),
-        ({"recovery": "in_place"}, ValueError, "or a linear model, and this run is of framework 'numpy'"),
+        ({"recovery": "in_place"}, ValueError, "boosted trees, and this run is of framework 'numpy'"),
         ({"stop": 3}, TypeError, "stop"),
         ({"framework": "tensorfl"}, ValueError, "tensorfl"),
         ({"streaming": -1}, ValueError, "streaming"),

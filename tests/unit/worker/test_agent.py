@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -354,6 +355,19 @@ def test_roles_may_end_by_themselves_for_a_while(play):
 
     it = play(story, leave_within_s=TEST_S)
     assert len(it.told(Ended)) == 1
+
+
+def test_each_attempt_gets_the_same_memory_which_ends_with_the_agent(play):
+    async def story(it):
+        first, again, other = await it.child(), await it.child(attempt=1), await it.child(rank=1)
+        told = [each.told[0].data for each in (first, again, other)]
+        assert told == [it.agent._kept] * 3
+        it.kept = it.agent._kept.descriptors
+        assert all(map(os.fstat, it.kept))
+
+    for descriptor in play(story, keeps_state=True).kept:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
 
 
 def test_roles_that_no_one_replaces_in_place_are_not_told_of(play):

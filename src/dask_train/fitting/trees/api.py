@@ -21,6 +21,7 @@ from dask_train.fitting.trees.checks import (
     check_best,
     check_enough,
     check_plain,
+    check_resumes,
     check_rows,
     check_same_features,
     check_stops_early,
@@ -103,6 +104,16 @@ class Trees(ModelKind):
             It can't be trained, or not with these settings.
         """
 
+    @abstractmethod
+    def not_resumed(self, model: Any) -> str:
+        """Return which parameters let a fit that resumes grow other trees than one that was never stopped.
+
+        Returns
+        -------
+        str
+            Such as ``"subsample=0.5"``; empty if there are none.
+        """
+
     def check_params(self, model: Any, features: Column) -> None:
         """Ask the library itself to check an estimator for rows of such features.
 
@@ -118,6 +129,8 @@ class Trees(ModelKind):
         self.check_estimator(model, settings, settings.qid)
         check_plain(model, self.name)
         check_stops_early(model.get_params(), validates=settings.validates)
+        if call.in_place:
+            check_resumes(self.name, self.not_resumed(model))
 
     def scores(self, call: FitCall) -> set[str] | None:
         """Return the number of the round alone, where nothing is scored."""
@@ -157,6 +170,7 @@ class Trees(ModelKind):
             start=self.first(call),
             settings=options,
             streamed=call.run.window is not None,
+            keeps_state=call.in_place and call.workers != 0,
             **of_run(call.run),
         )
         callbacks = options.get("callbacks") or ()
@@ -179,9 +193,11 @@ class Trees(ModelKind):
         sets, sources = _eval_sets(passed, argument_names, data, make)
         return FitRows(data=data, validation=sets, inputs=RunInputs(data={"worker": source}, datasets=sources))
 
-    def framework(self, *, in_place: bool = False) -> Framework:  # noqa: ARG002 - none is replaced so
-        """Return that of the library."""
-        return find_framework(self.name)
+    def framework(self, *, in_place: bool = False) -> Framework:
+        """Return that of the library; with ``in_place`` all workers start again, from a state in memory."""
+        framework = find_framework(self.name)
+        framework.keeps_state = in_place
+        return framework
 
     def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
         """Check an estimator as ``fit`` does; the best model is a copy of it that predicts with its best round."""

@@ -45,6 +45,16 @@ def check_stops_early(params: Mapping[str, Any], *, validates: bool) -> None:
         )
 
 
+def check_resumes(library: str, not_resumed: str) -> None:
+    """Refuse to continue from a state in memory with parameters that let a fit which resumes grow other trees."""
+    if not_resumed:
+        raise ValueError(
+            f"recovery='in_place' lets all workers continue from a state in memory when one is lost, and with "
+            f"{not_resumed} {library} would grow other trees from there: its state is not all in the model. Leave "
+            "recovery= or the parameter out. Without recovery= all start again, from the last checkpoint."
+        )
+
+
 def check_xgboost(model: Any, qid: Any) -> None:
     """Refuse what XGBoost does in one process alone."""
     kind = type(model).__name__

@@ -12,6 +12,7 @@ from lightgbm.basic import LightGBMError
 from dask_train.compat.lightgbm import names_of_parameter
 from dask_train.fitting.model_kind import FitCall
 from dask_train.fitting.trees.api import TRAINING, GivenRows, Trees, evals_of, is_same
+from dask_train.fitting.trees.lightgbm_params import not_in_the_model
 from dask_train.fitting.trees.lightgbm_ranks import check_together, has_linear_trees
 from dask_train.fitting.trees.settings import LightGBMSettings
 
@@ -40,9 +41,11 @@ class LightGBMTrees(Trees):
     of several workers.
     ``deterministic`` and ``force_col_wise`` are set unless they are given, so that trees are the same from run
     to run. Of a million rows or more with few features (``num_features * max_bin`` of 32,768 at most) it is
-    ``force_row_wise``, which is sooner done, and keeps bins twice. What resumes from a checkpoint differs from what was
-    never stopped in the last digits of leaves; and, with ``subsample`` or ``colsample_bytree`` below 1, in its trees:
-    LightGBM draws from a stream of random numbers that a checkpoint does not hold, and ``notices`` says so.
+    ``force_row_wise``, which is sooner done, and keeps bins twice.
+    What resumes from a checkpoint, with as many workers, grows the trees of what was never stopped. It does not where
+    rounds depend on more than the model, as with ``subsample_freq`` or ``colsample_bytree``: LightGBM draws from
+    streams of random numbers that a checkpoint does not hold. Then ``notices`` says so, and ``recovery="in_place"`` is
+    refused.
 
     References
     ----------
@@ -83,6 +86,11 @@ class LightGBMTrees(Trees):
         """Check queries, and metrics by their names."""
         _check_ranker(model, qid)
         check_metrics(model.get_params(), settings.eval_metric)
+
+    def not_resumed(self, model: Any) -> str:
+        """Return parameters with which LightGBM holds more than its model from round to round."""
+        params = model.get_params()
+        return ", ".join(not_in_the_model(params))
 
     def check_together(self, model: Any, settings: Any, workers: int) -> None:  # noqa: ARG002 - as of all kinds
         """Check what LightGBM does in one process alone."""

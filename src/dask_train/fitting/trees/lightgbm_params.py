@@ -11,6 +11,19 @@ import lightgbm
 
 from dask_train.compat.lightgbm import names_of_parameter
 
+# Parameters with which a round depends on more than the model: shares of features and of rows that are drawn, what is
+# so if it is set at all, and what is so by certain words.
+_DRAWN = ("feature_fraction", "feature_fraction_bynode")
+_BAGGED = ("bagging_fraction", "pos_bagging_fraction", "neg_bagging_fraction")
+_MORE_IF_SET = (
+    *("extra_trees", "use_quantized_grad", "linear_tree"),
+    *("cegb_penalty_feature_lazy", "cegb_penalty_feature_coupled"),
+)
+_MORE_IF_WORD = ("boosting", "data_sample_strategy", "objective")
+_WORDS = (
+    *("dart", "rf", "random_forest", "goss"),
+    *("rank_xendcg", "xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"),
+)
 # Number of rows from which histograms are summed row by row, if those of all features have no more bins than this.
 ROW_WISE_ROWS, ROW_WISE_BINS = 1_000_000, 1 << 15
 
@@ -64,6 +77,28 @@ def sums_by_row(params: Mapping[str, Any], num_rows: int, num_features: int) -> 
     """
     max_bin = int(_taken(dict(params), "max_bin", 255))
     return num_rows >= ROW_WISE_ROWS and num_features * max_bin <= ROW_WISE_BINS
+
+
+def not_in_the_model(params: Mapping[str, Any]) -> list[str]:
+    """Return parameters with which rounds depend on more than the model, as ``name=value``.
+
+    These are streams of random numbers, which continue from round to round, the rows of earlier draws, weights of
+    ``dart``'s trees, the features that splits have used before, and coefficients that a model's text rounds.
+    """
+    given = {name: _given(params, name) for name in (*_DRAWN, *_BAGGED, *_MORE_IF_SET, *_MORE_IF_WORD)}
+    is_bagged = (_given(params, "bagging_freq")[1] or 0) > 0
+    drawn = [given[name] for name in (*_DRAWN, *(_BAGGED if is_bagged else ()))]
+    found = [pair for pair in drawn if pair[1] not in (None, 1)]
+    found += [given[name] for name in _MORE_IF_SET if given[name][1]]
+    words = [given[name] for name in _MORE_IF_WORD]
+    found += [(name, word) for name, word in words if isinstance(word, str) and word in _WORDS]
+    return [f"{name}={value!r}" for name, value in found]
+
+
+def _given(params: Mapping[str, Any], name: str) -> tuple[str, Any]:
+    """Return a parameter by the name that it goes by, and its value; None if it is not there."""
+    there = [each for each in (name, *sorted(names_of_parameter(name))) if params.get(each) is not None]
+    return (there[0], params[there[0]]) if there else (name, None)
 
 
 def _taken(params: dict[str, Any], name: str, default: Any) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from dask_train.compat.lightgbm import forget_class_weight, set_best, take_over_names
-from dask_train.fitting.trees.lightgbm_params import last_scores, sums_by_row, training_params
+from dask_train.fitting.trees.lightgbm_params import last_scores, not_in_the_model, sums_by_row, training_params
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
 from dask_train.fitting.trees.parts import TreeRows, classes_of
@@ -134,7 +134,7 @@ class LightGBMRounds:
             sets.start = (
                 init_model if isinstance(init_model, lightgbm.Booster) else lightgbm.Booster(model_file=init_model)
             )
-            self._begin = sets.start.current_iteration()
+            self._begin = sets.num_before = sets.start.current_iteration()
             sets.check_start()
         if callable(objective := settings["objective"]):
             self._objective, settings["objective"] = objective, "none"
@@ -147,13 +147,12 @@ class LightGBMRounds:
         return booster
 
     def _tell_of_other_draws(self, params: Mapping[str, Any]) -> None:
-        names = ("subsample", "bagging_fraction", "colsample_bytree", "feature_fraction", "feature_fraction_bynode")
-        drawn = [name for name in names if params.get(name) not in (None, 1)]
-        goss = "goss" in (params.get("boosting_type"), params.get("data_sample_strategy"))
-        if not self._ended and (drawn or goss) and self._session.world_rank == 0:
+        found = not_in_the_model(params)
+        if not self._ended and found and self._session.world_rank == 0:
             self._session.notice(
-                f"{', '.join(drawn) or 'goss'}: the trees from round {self._loop.position.steps} on are not those of a "
-                "fit that was never stopped: a checkpoint does not hold LightGBM's streams of random numbers."
+                f"{', '.join(found)}: the trees from round {self._loop.position.steps} on are not those of a fit that "
+                "was never stopped: a checkpoint holds the model, and LightGBM's rounds depend on more, such as its "
+                "streams of random numbers."
             )
 
     def _made(self, params: dict[str, Any], train_set: Asked, valid_sets: Any, names: Any) -> Any:
@@ -210,6 +209,7 @@ class LightGBMRounds:
 
         def restore(content: bytes) -> None:
             self.callbacks, scores, self._begin, self._best, self._ended = cloudpickle.loads(content)
+            self._sets.num_before = self._begin
             record.eval_result.update(scores)
 
         def begin_with(model: str) -> None:

@@ -75,6 +75,8 @@ class DataSets:
     ----------
     start
         The booster to continue; every data set begins with its scores.
+    num_before
+        How many rounds of it there were before this fit.
     first_score
         What all rows begin with besides, and the first tree has to hold.
     shape
@@ -87,6 +89,7 @@ class DataSets:
         self._session, self._task, self._parts, self._classes = session, task, parts, classes
         self._asked = -1
         self.start: Any = None
+        self.num_before = 0
         self.first_score = 0.0
         self.shape = session.num_rows, task.columns.matrix.row_shape[0]
         self._train: Any = None
@@ -194,23 +197,34 @@ class DataSets:
 
     def _begin(self, dataset: Any, parts: Sequence[TreeRows], column: Column) -> None:
         """Let rows begin with the scores that they were given, and those of the booster to continue."""
-        scores: list[np.ndarray] = []
+        score: Any = None
         if parts[0].margin is not None:
             margin = np.concatenate([part.margin for part in parts if part.margin is not None]).astype(np.float64)
-            scores.append(margin[:, 0] if margin.ndim == 2 and margin.shape[1] == 1 else margin)
+            score = margin[:, 0] if margin.ndim == 2 and margin.shape[1] == 1 else margin
         if self.first_score:
-            scores.append(np.full(sum(map(len, parts)), self.first_score))
+            first_scores = np.full(sum(map(len, parts)), self.first_score)
+            score = first_scores if score is None else score + first_scores
         if self.start is not None:
-            codes = _codes(column)
-            raw = [
-                self.start.predict(decoded(part.x[at : at + BATCH_ROWS], codes), raw_score=True)
-                for part in parts
-                for at in range(0, len(part), BATCH_ROWS)
-            ]
-            scores.append(np.concatenate(raw))
+            num_rounds = self.start.current_iteration()
+            # Rounds have added to margins one after the other, and sums of the same order have the same bits.
+            first = num_rounds if score is None else self.num_before
+            for start, stop in [(0, first), *((each, each + 1) for each in range(first, num_rounds))]:
+                if start < stop:
+                    raw = self._raw(parts, column, start, stop - start)
+                    score = raw if score is None else score + raw
             continue_from(dataset, self._predictor())
-        if scores:
-            dataset.set_init_score(sum(scores[1:], scores[0]))
+        if score is not None:
+            dataset.set_init_score(score)
+
+    def _raw(self, parts: Sequence[TreeRows], column: Column, first: int, num_rounds: int) -> np.ndarray:
+        """Return the scores of some rounds of the booster to continue."""
+        codes, which = _codes(column), {"start_iteration": first, "num_iteration": num_rounds}
+        scores = [
+            self.start.predict(decoded(part.x[at : at + BATCH_ROWS], codes), raw_score=True, **which)
+            for part in parts
+            for at in range(0, len(part), BATCH_ROWS)
+        ]
+        return np.concatenate(scores)
 
     def _predictor(self) -> Any:
         """Return the same one for all data sets, as LightGBM wants it."""

@@ -19,6 +19,9 @@ from dask_train.fitting.trees.checks import check_xgboost
 from dask_train.fitting.trees.settings import XGBoostSettings
 from dask_train.fitting.trees.xgboost_ranks import check_together
 
+# Values of parameters with which a model that is continued grows the trees that it would have grown.
+_RESUMED = (None, False, 0, "default")
+
 
 class XGBoostTrees(Trees):
     """Estimators of XGBoost, which are fitted in place on the Dask cluster that holds the rows.
@@ -34,7 +37,8 @@ class XGBoostTrees(Trees):
     ``round``; it ends training after a round that is the same for all workers. A checkpoint holds the booster, the
     callbacks and all scores, by default one per minute and the last one. What resumes makes the same trees as what was
     never stopped; ``n_estimators`` may be another one. A log gets the booster in its library's own format. Without
-    ``checkpoint`` a lost worker means that all begin again. With ``streaming``, Dask computes the rows a group at a
+    ``checkpoint`` a lost worker means that all begin again; with ``recovery="in_place"`` they resume from a recent
+    round, kept in memory of their Dask workers. With ``streaming``, Dask computes the rows a group at a
     time, once in all, onto the local disks of the Dask workers, where their bins stay for as long as they are trained
     on (``xgboost.ExtMemQuantileDMatrix``); validation sets, targets and weights have to fit in memory. What XGBoost
     refuses is raised as it is, an XGBoostError above all, with the worker's traceback as a note.
@@ -91,6 +95,12 @@ class XGBoostTrees(Trees):
     def check_params(self, model: Any, features: Column) -> None:
         """Let XGBoost configure a booster."""
         check_params(model.get_xgb_params(), features.row_shape[0], features.names)
+
+    def not_resumed(self, model: Any) -> str:
+        """Return parameters with which XGBoost takes up a model in another way than it left it."""
+        params = model.get_params()
+        names = [name for name in ("process_type", "lambdarank_unbiased") if params.get(name) not in _RESUMED]
+        return ", ".join(f"{name}={params[name]!r}" for name in names)
 
     def check_together(self, model: Any, settings: Any, workers: int) -> None:  # noqa: ARG002 - as before
         """Check objectives and metrics of several workers."""

@@ -27,12 +27,15 @@ class Agreement(ABC):
     resizes
         Whether the number of ranks changes here. The first rank sets it before :meth:`flags`, after which all know it,
         if ranks are replaced in place.
+    keeps
+        Whether all keep their state in memory here; set and known as ``resizes``, over a session.
     """
 
     rank: int
     size: int
     replaceable: ReplaceableGroup | None = None
     resizes: bool = False
+    keeps: bool = False
 
     @abstractmethod
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
@@ -61,10 +64,14 @@ class Agreement(ABC):
 
     def of_first(self, value: Any) -> Any:
         """Return the first rank's value on all ranks, sent as a pickle; the arguments of others are ignored."""
+        return self.of_rank(0, value)
+
+    def of_rank(self, rank: int, value: Any) -> Any:
+        """Return one rank's value on all ranks, as :meth:`of_first`."""
         if self.size == 1:
             return value
-        data = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == 0 else np.empty(0, np.uint8)
-        return pickle.loads(self._gathered("of the first worker", data).tobytes())  # noqa: S301 - of a worker of this run
+        data = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == rank else np.empty(0, np.uint8)
+        return pickle.loads(self._gathered(f"of worker {rank}", data).tobytes())  # noqa: S301 - of a worker of this run
 
     def of_all(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank, sent as pickles."""
@@ -140,7 +147,8 @@ class SessionAgreement(Agreement):
         """Return the flags of the first rank, by one sum: others add nothing."""
         if self.size == 1:
             return save, stop
-        flags = self._session.all_reduce(np.array([save, stop], np.int64) * (self.rank == 0))
+        flags = self._session.all_reduce(np.array([save, stop, self.keeps], np.int64) * (self.rank == 0))
+        self.keeps = bool(flags[2])
         return bool(flags[0]), bool(flags[1])
 
     def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:  # noqa: ARG002 - each call is named by its arrays

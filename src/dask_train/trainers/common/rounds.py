@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dask_train.data.account import BatchRange
+from dask_train.role.session import Session
+from dask_train.role.time_spent import CHECKPOINTS
+from dask_train.trainers.common.agreement import Agreement
+from dask_train.trainers.common.comparing import check_same
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.kept_rounds import KeptRounds
+from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.sync_point import Position, SyncedLoop
+from dask_train.trainers.common.task import LoopTask
 
 
 class RoundLoop(SyncedLoop):
@@ -19,6 +27,9 @@ class RoundLoop(SyncedLoop):
     ----------
     task, session, agreement, check
         As of :class:`~dask_train.trainers.common.sync_point.SyncedLoop`; the task's epochs and batches mean nothing.
+    keeps_state
+        Whether the state after rounds is kept in memory of the Dask workers, too, for all ranks to continue from when
+        they start again. Default: false, only in checkpoints.
 
     Attributes
     ----------
@@ -34,6 +45,70 @@ class RoundLoop(SyncedLoop):
     """
 
     unit = "round"
+
+    def __init__(
+        self,
+        task: LoopTask,
+        session: Session,
+        agreement: Agreement,
+        *,
+        check: Callable[[dict[str, Any], dict[str, Any]], None] = check_same,
+        keeps_state: bool = False,
+    ) -> None:
+        super().__init__(task, session, agreement, check=check)
+        memory = session._kept if keeps_state else None
+        self._kept = None if memory is None else KeptRounds(memory, agreement, session.notice)
+
+    def keep(self, state: RankState) -> Position:
+        """See :meth:`SyncedLoop.keep`; the state to resume from may be one that was kept in memory."""
+        start = super().keep(state)
+        if self._kept is not None:  # the checkpoint of that round may not have been written
+            self._saved_steps = self._agreement.of_first(self._checkpointer.steps)
+        return start
+
+    def _last_checkpoint(self) -> FitCheckpoint | None:
+        checkpoint = super()._last_checkpoint()
+        if self._kept is None:
+            return checkpoint
+        kept = self._kept.last()
+        if not self.leads:
+            return None
+        found, told = self._later(checkpoint, *(kept or (None, 0)))
+        if self._session.attempt:
+            self._session.notice(f"All workers have started again, {told}.")
+        return found
+
+    def _later(
+        self, checkpoint: FitCheckpoint | None, kept: FitCheckpoint | None, saved_steps: int
+    ) -> tuple[FitCheckpoint | None, str]:
+        """Return a checkpoint, or the state in memory, whichever is later, and in words which it is.
+
+        Parameters
+        ----------
+        checkpoint, kept
+            The checkpoint, and the state in memory; None if there is none.
+        saved_steps
+            Steps of the last checkpoint that was taken before the state in memory.
+        """
+        other = "from the beginning" if checkpoint is None else f"from the checkpoint of {self.unit} {checkpoint.steps}"
+        if kept is None:
+            return checkpoint, f"{other}: no Dask worker of theirs has a state in memory"
+        if checkpoint is not None and checkpoint.steps >= kept.steps:
+            return checkpoint, other
+        policy = self._task.checkpoint
+        if policy is not None and policy.best and saved_steps != self._checkpointer.steps:
+            return checkpoint, f"{other}: a later one, which may be the best, was not written in time"
+        return kept, f"from {self.unit} {kept.steps}, whose state was kept in memory"
+
+    def _pass_sync_point(self, *, epoch_ends: bool) -> bool:
+        if self._kept is None:
+            return super()._pass_sync_point(epoch_ends=epoch_ends)
+        self._agreement.keeps = self.leads and self._kept.due()
+        stopped = super()._pass_sync_point(epoch_ends=epoch_ends)
+        if self._agreement.keeps:
+            with self._session._link.spent.on(CHECKPOINTS):
+                self._kept.write(self.position.steps, lambda: (self._checkpoint(), self._saved_steps))
+        return stopped
 
     @property
     def num_steps(self) -> int:

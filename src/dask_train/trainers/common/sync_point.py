@@ -150,7 +150,7 @@ class SyncedLoop(ABC):
                 if not self._behind_step:
                     group.confirm()  # as below
                 return self.start
-        checkpoint = self._checkpointer.load(self._check_begun) if self.leads else None
+        checkpoint = self._last_checkpoint()
         resume_point = None
         if checkpoint is not None:
             checkpoint = self._in_parts(checkpoint)
@@ -174,6 +174,10 @@ class SyncedLoop(ABC):
             self._at_border()
             group.confirm()  # all ranks have mirrored their state
         return self.start
+
+    def _last_checkpoint(self) -> FitCheckpoint | None:
+        """Return the checkpoint to resume from, in the first rank; None if there is none."""
+        return self._checkpointer.load(self._check_begun) if self.leads else None
 
     @property
     def takes_place(self) -> bool:
@@ -393,10 +397,16 @@ class SyncedLoop(ABC):
     def _save(self) -> None:
         """Save a checkpoint: the first rank gathers the own state of all ranks, and writes."""
         self._saved_steps = self.position.steps
+        checkpoint = self._checkpoint()
+        if checkpoint is not None:
+            self._checkpointer.keep(checkpoint, as_scored=self._is_as_scored())
+
+    def _checkpoint(self) -> FitCheckpoint | None:
+        """Return a checkpoint of this moment in the first rank, None in the others; all ranks call it."""
         own = self._agreement.of_all(self._state.take_own()) if self._state.has_own else []
         if not self.leads:
-            return
-        checkpoint = FitCheckpoint(
+            return None
+        return FitCheckpoint(
             run=self._task.run,
             order=self._checkpointer.data_order(),
             configuration=self._configuration,
@@ -409,4 +419,3 @@ class SyncedLoop(ABC):
             epochs=list(self._reported_epochs),
             read=[*self._read, (self._task.run, self._agreement.size, self._taken_by_all())],
         )
-        self._checkpointer.keep(checkpoint, as_scored=self._is_as_scored())

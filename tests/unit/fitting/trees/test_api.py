@@ -65,6 +65,21 @@ X, Y = np.zeros((8, 2)), np.arange(8) % 2
         (lightgbm.LGBMRegressor(), {"stop": "l2 < 1 or round > 9"}, "looks at l2, and the model's scores are round"),
         (xgboost.XGBRegressor(), {"stop": "epoch > 9"}, "looks at epoch, and the model's scores are round"),
         (xgboost.XGBRegressor(), {"resume": True}, "resumes from a checkpoint"),
+        (
+            xgboost.XGBRanker(lambdarank_unbiased=True),
+            {"recovery": "in_place", "qid": Y},
+            "with lambdarank_unbiased=True xgboost would grow other trees",
+        ),
+        (
+            xgboost.XGBRegressor(process_type="update", updater="refresh"),
+            {"recovery": dt.RecoveryPolicy(scope="in_place")},
+            "with process_type='update' xgboost",
+        ),
+        (
+            lightgbm.LGBMRegressor(subsample=0.5, subsample_freq=1, colsample_bytree=0.9),
+            {"recovery": "in_place"},
+            "with colsample_bytree=0.9, subsample=0.5 lightgbm would grow other trees",
+        ),
         (xgboost.dask.DaskXGBRegressor(), {}, r"is a DaskXGBRegressor, .* by itself. Pass xgboost.XGBRegressor, or"),
         (lightgbm.DaskLGBMClassifier(), {}, r"is a DaskLGBMClassifier, .* Pass lightgbm.LGBMClassifier, or call"),
     ],

@@ -32,6 +32,13 @@ def test_trees_are_those_of_the_estimators_own_fit(made, data):
 
 
 @ESTIMATORS
+def test_in_this_process_nothing_is_lost_that_could_continue_from_memory(made):
+    model = made()
+    dt.fit(model, *LAZY, workers=0, verbose=0, recovery="in_place")
+    np.testing.assert_array_equal(model.predict_proba(X), made().fit(X, Y).predict_proba(X))
+
+
+@ESTIMATORS
 def test_a_line_for_each_round(made, capfd):
     result = dt.fit(made(), *LAZY, workers=0, verbose=2, validation_data=(X[:50], Y[:50]), stop="round >= 3")
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("Round")]

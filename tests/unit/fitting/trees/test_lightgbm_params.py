@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.fitting.trees.lightgbm_params import last_scores, sums_by_row, training_params
+from dask_train.fitting.trees.lightgbm_params import last_scores, not_in_the_model, sums_by_row, training_params
 
 
 def test_rounds_and_early_stopping_under_other_names():
@@ -63,3 +63,31 @@ def test_many_rows_of_few_features_are_summed_row_by_row(params, num_rows, num_f
 @pytest.mark.parametrize(("best", "score"), [(0, 3.0), (-2, 3.0), (2, 2.0)])
 def test_scores_of_the_best_round_or_of_the_last(best, score):
     assert last_scores({"valid_0": {"l2": [1.0, 2.0, 3.0]}}, best) == {"valid_0": {"l2": score}}
+
+
+@pytest.mark.parametrize(
+    ("params", "wanted"),
+    [
+        ({}, []),
+        ({"subsample": 0.5}, []),
+        ({"subsample": 0.5, "subsample_freq": 0}, []),
+        ({"subsample": 1.0, "subsample_freq": 1}, []),
+        ({"colsample_bytree": 1.0, "extra_trees": False, "boosting_type": "gbdt", "objective": None}, []),
+        ({"objective": lambda y, score: (score, y)}, []),
+        ({"subsample": 0.5, "bagging_freq": 2}, ["subsample=0.5"]),
+        ({"neg_bagging_fraction": 0.5, "subsample_freq": 2}, ["neg_bagging_fraction=0.5"]),
+        (
+            {"colsample_bytree": 0.5, "feature_fraction_bynode": 0.1},
+            ["colsample_bytree=0.5", "feature_fraction_bynode=0.1"],
+        ),
+        ({"extra_tree": True, "linear_tree": True}, ["extra_tree=True", "linear_tree=True"]),
+        ({"boosting_type": "dart"}, ["boosting_type='dart'"]),
+        ({"boosting": "goss"}, ["boosting='goss'"]),
+        ({"data_sample_strategy": "goss"}, ["data_sample_strategy='goss'"]),
+        ({"objective": "xe_ndcg"}, ["objective='xe_ndcg'"]),
+        ({"use_quantized_grad": True}, ["use_quantized_grad=True"]),
+        ({"cegb_penalty_feature_coupled": [1.0]}, ["cegb_penalty_feature_coupled=[1.0]"]),
+    ],
+)
+def test_what_rounds_depend_on_besides_the_model(params, wanted):
+    assert not_in_the_model(params) == wanted

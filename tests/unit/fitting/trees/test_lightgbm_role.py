@@ -9,7 +9,7 @@ from pathlib import Path
 import lightgbm
 import numpy as np
 import pytest
-from alone import FRAME, LABELS, PLAIN, PLAN, QUERIES, RANKED, SIGNAL, WEIGHTS, Alone, X, cut, grow, scored
+from alone import BEGUN, FRAME, LABELS, PLAIN, PLAN, QUERIES, RANKED, SIGNAL, WEIGHTS, Alone, X, cut, grow, scored
 from sklearn.base import clone
 
 from dask_train.fitting.trees import lightgbm_params, spool
@@ -129,7 +129,38 @@ def test_lightgbm_tells_that_it_goes_on_with_other_draws(tmp_path):
     grow(Alone(rows, tmp_path, stop_after=3), made, PLAIN, keeps=True)
     session = Alone(rows, tmp_path)
     assert grow(session, made, PLAIN, keeps=True).num_rounds == 6
-    assert [text.partition(":")[0] for text in session.notices] == ["subsample"]
+    assert [text.partition(":")[0] for text in session.notices] == ["subsample=0.5"]
+
+
+@pytest.mark.parametrize("rounds_before", [0, 3])
+def test_a_fit_of_lightgbm_that_goes_on_sums_scores_in_the_order_of_its_rounds(tmp_path, monkeypatch, rounds_before):
+    margins = np.random.default_rng(1).normal(size=len(SIGNAL))
+    rows, given = cut(X[:, :3], SIGNAL, margins), []
+    start = None
+    if rounds_before:
+        start = lightgbm.LGBMRegressor(n_estimators=rounds_before, verbose=-1).fit(X[:, :3], SIGNAL).booster_
+    set_init_score = lightgbm.Dataset.set_init_score
+    monkeypatch.setattr(
+        lightgbm.Dataset, "set_init_score", lambda rows, score: (given.append(score), set_init_score(rows, score))[1]
+    )
+    for number in (4, 9):
+        made = lightgbm.LGBMRegressor(n_estimators=number, num_leaves=7, verbose=-1)
+        found = grow(Alone(rows, tmp_path), made, BEGUN, keeps=True, start=start).estimator.booster_
+    wanted = given[0]  # margins, and the model of before
+    for number in range(rounds_before, rounds_before + 4):
+        wanted = wanted + found.predict(X[:, :3], raw_score=True, start_iteration=number, num_iteration=1)
+    assert given[1].tobytes() == wanted.tobytes()
+    assert found.current_iteration() == rounds_before + 9
+
+
+def test_rows_begin_with_all_rounds_of_a_model_that_was_stopped_early():
+    first = lightgbm.LGBMRegressor(n_estimators=5, num_leaves=7, verbose=-1).fit(X[:, :3], SIGNAL).booster_
+    settings = {"n_estimators": 4, "num_leaves": 7, "verbose": -1}
+    wanted = grow(Alone(cut(X[:, :3], SIGNAL)), lightgbm.LGBMRegressor(**settings), PLAIN, start=first)
+    first.best_iteration = 2
+    found = grow(Alone(cut(X[:, :3], SIGNAL)), lightgbm.LGBMRegressor(**settings), PLAIN, start=first)
+    assert found.estimator.booster_.num_trees() == 9
+    assert found.estimator.booster_.model_to_string() == wanted.estimator.booster_.model_to_string()
 
 
 def test_lightgbm_goes_on_with_a_model():

@@ -66,6 +66,23 @@ def test_flags_of_a_session_take_one_sum(on_each_rank):
     assert on_each_rank(asked, 2) == [1, 1]
 
 
+def test_whether_all_keep_their_state_is_what_the_first_worker_says(on_each_rank):
+    def agreed(rank, replicas):
+        found, known = SessionAgreement(Rank(replicas)), []
+        for keeps in (rank == 0, rank == 1):
+            found.keeps = keeps
+            assert found.flags(False, False) == (False, False)
+            known.append(found.keeps)
+        return known
+
+    assert on_each_rank(agreed, 3) == [[True, False]] * 3
+
+
+def test_the_value_of_any_rank_is_given_to_all(on_each_rank):
+    found = on_each_rank(lambda rank, replicas: SessionAgreement(Rank(replicas)).of_rank(2, {"rank": rank}), 3)
+    assert found == [{"rank": 2}] * 3
+
+
 def test_time_is_told_where_it_is_measured(on_each_rank):
     def told(_, replicas):
         return GroupAgreement(replicas).all_reduce_s >= 0, SessionAgreement(Rank(replicas)).waiting_s
