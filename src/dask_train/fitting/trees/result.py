@@ -114,10 +114,15 @@ def take_over(model: Any, fitted: Any) -> None:
 
 
 def _take_states(callbacks: Sequence[Any], trained: Sequence[Any]) -> None:
-    """Let the user's callbacks hold what those of the first rank hold; a dict that was passed is filled."""
+    """Let the user's callbacks hold what those of the first rank hold; a dict that was passed is filled.
+
+    With ``workers=0`` these may be the very same objects, or share their dicts.
+    """
     for mine, theirs in zip(callbacks, trained, strict=False):
         for name, value in getattr(theirs, "__dict__", {}).items():
             current = getattr(mine, name, None)
+            if current is value:
+                continue
             if isinstance(current, dict) and isinstance(value, dict):
                 current.clear()
                 current.update(value)

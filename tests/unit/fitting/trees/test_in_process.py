@@ -55,6 +55,22 @@ def test_an_error_of_the_users_is_raised_as_it_is():
         dt.fit(lightgbm.LGBMClassifier(verbosity=-1), *LAZY, workers=0, verbose=0, callbacks=[odd])
 
 
+def test_callbacks_of_lightgbm_keep_their_dicts():
+    class Scores:
+        def __init__(self):
+            self.by_round = {}
+
+        def __call__(self, env):
+            self.by_round[env.iteration] = env.evaluation_result_list[0][2]
+
+    recorded, own = {}, Scores()
+    callbacks = [lightgbm.record_evaluation(recorded), own]
+    model = lightgbm.LGBMClassifier(n_estimators=4, verbosity=-1)
+    dt.fit(model, *LAZY, workers=0, verbose=0, validation_data=(X[:50], Y[:50]), callbacks=callbacks)
+    assert recorded == model.evals_result_
+    assert list(own.by_round.values()) == recorded["valid_0"]["binary_logloss"]
+
+
 @ESTIMATORS
 def test_what_needs_other_processes_is_refused(made):
     with pytest.raises(ValueError, match=r"workers=0.*streaming=True needs a run on the cluster"):
