@@ -103,7 +103,14 @@ def grown(
 
 
 def take_over(model: Any, fitted: Any) -> None:
-    """Let the user's estimator be fitted: all that ``fit`` has set, and what its callbacks hold."""
+    """Let the user's estimator be fitted: all that ``fit`` has set, and what its callbacks hold.
+
+    LightGBM's booster ends with the best round then, if early stopping has found one, so that what continues from it
+    is the same as of LightGBM's own ``fit``. In roles, checkpoints and trials of a search it has all rounds.
+    """
+    if not hasattr(fitted, "save_model"):  # LightGBM's
+        booster = fitted.booster_
+        booster.model_from_string(booster.model_to_string()).free_dataset()
     params = model.get_params(deep=False)
     for name, value in vars(fitted).items():
         if name not in params:
