@@ -13,6 +13,7 @@ from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.result import FitResult, result_of, warn_not_fitted
 from dask_train.fitting.schemas import note_schema
+from dask_train.fitting.trees.callbacks import in_own_dicts
 from dask_train.fitting.trees.task import EvalSet
 from dask_train.report.account import MetricCurves
 from dask_train.trainers.common.outcome import Outcome
@@ -103,7 +104,14 @@ def grown(
 
 
 def take_over(model: Any, fitted: Any) -> None:
-    """Let the user's estimator be fitted: all that ``fit`` has set, and what its callbacks hold."""
+    """Let the user's estimator be fitted: all that ``fit`` has set, and what its callbacks hold.
+
+    LightGBM's booster ends with the best round then, if early stopping has found one, so that what continues from it
+    is the same as of LightGBM's own ``fit``. In roles, checkpoints and trials of a search it has all rounds.
+    """
+    if not hasattr(fitted, "save_model"):  # LightGBM's
+        booster = fitted.booster_
+        booster.model_from_string(booster.model_to_string()).free_dataset()
     params = model.get_params(deep=False)
     for name, value in vars(fitted).items():
         if name not in params:
@@ -114,15 +122,13 @@ def take_over(model: Any, fitted: Any) -> None:
 
 
 def _take_states(callbacks: Sequence[Any], trained: Sequence[Any]) -> None:
-    """Let the user's callbacks hold what those of the first rank hold; a dict that was passed is filled."""
+    """Let the user's callbacks hold what those of the first rank hold; a dict that was passed is filled.
+
+    With ``workers=0`` these may be the very same objects, or share their dicts.
+    """
     for mine, theirs in zip(callbacks, trained, strict=False):
-        for name, value in getattr(theirs, "__dict__", {}).items():
-            current = getattr(mine, name, None)
-            if isinstance(current, dict) and isinstance(value, dict):
-                current.clear()
-                current.update(value)
-            else:
-                setattr(mine, name, value)
+        for name, value in in_own_dicts(mine, getattr(theirs, "__dict__", {})).items():
+            setattr(mine, name, value)
 
 
 def _best(estimator: Any) -> int | None:

@@ -55,6 +55,38 @@ def test_an_error_of_the_users_is_raised_as_it_is():
         dt.fit(lightgbm.LGBMClassifier(verbosity=-1), *LAZY, workers=0, verbose=0, callbacks=[odd])
 
 
+def test_callbacks_of_lightgbm_keep_their_dicts():
+    class Scores:
+        def __init__(self):
+            self.by_round = {}
+
+        def __call__(self, env):
+            self.by_round[env.iteration] = env.evaluation_result_list[0][2]
+
+    recorded, own = {}, Scores()
+    callbacks = [lightgbm.record_evaluation(recorded), own]
+    model = lightgbm.LGBMClassifier(n_estimators=4, verbosity=-1)
+    dt.fit(model, *LAZY, workers=0, verbose=0, validation_data=(X[:50], Y[:50]), callbacks=callbacks)
+    assert recorded == model.evals_result_
+    assert list(own.by_round.values()) == recorded["valid_0"]["binary_logloss"]
+
+
+def test_the_booster_of_lightgbm_ends_with_the_best_round():
+    model, wanted = (
+        lightgbm.LGBMClassifier(n_estimators=60, learning_rate=0.9, verbosity=-1, early_stopping_round=3) for _ in "ab"
+    )
+    rows, held_out = (X[:200], Y[:200]), (X[200:], Y[200:] ^ (X[200:, 1] > 0.5))
+    result = dt.fit(model, *rows, workers=0, verbose=0, validation_data=held_out)
+    wanted.fit(*rows, eval_X=held_out[0], eval_y=held_out[1])
+    assert model.best_iteration_ == model.n_iter_ == wanted.n_iter_ == len(result.epoch) - 3
+    assert model.booster_.num_trees() == wanted.booster_.num_trees()
+    assert (result.best_epoch, model.best_score_) == (wanted.best_iteration_ - 1, wanted.best_score_)
+    more = (
+        lightgbm.LGBMClassifier(n_estimators=2, verbosity=-1).fit(*rows, init_model=each) for each in (model, wanted)
+    )
+    np.testing.assert_array_equal(*(each.predict_proba(X) for each in more))
+
+
 @ESTIMATORS
 def test_what_needs_other_processes_is_refused(made):
     with pytest.raises(ValueError, match=r"workers=0.*streaming=True needs a run on the cluster"):
