@@ -40,7 +40,8 @@ def tars(
     ----------
     paths : str, os.PathLike, or a list of them
         Path or URL with wildcards, such as ``"s3://bucket/train-*.tar"``, of any file system of fsspec. All Dask
-        workers have to reach it. Archives are sorted by path, and may be compressed (``.tar.gz``).
+        workers have to reach it. Archives are in the order that files of :func:`dask_train.files` have,
+        and may be compressed (``.tar.gz``).
     features : str
         The ending of the member that ``decode`` is given: what follows the first dot of its name. Several endings with
         ``;`` between them stand for the first one that a sample has. Default: pictures, ``"jpg;jpeg;png;webp"``.
@@ -78,11 +79,11 @@ def tars(
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
     numbers = ClassNumbers.of(label, classes)
-    fs, file_sizes = listed(paths, storage_options)
+    fs, names, sizes = listed(paths, storage_options)
     files = RecordFiles(
         fs=fs,
-        paths=tuple(file_sizes),
-        nbytes=sum(file_sizes.values()),
+        paths=names,
+        nbytes=sum(sizes),
         read=samples_of,
         content=MemberContent(tuple(features.split(";"))),
         label=None if label is None else numbers.after(label if callable(label) else MemberText(label)),

@@ -44,7 +44,8 @@ def tfrecords(
     ----------
     paths : str, os.PathLike, or a list of them
         Path or URL with wildcards, such as ``"s3://bucket/train-*.tfrecord"``, of any file system of fsspec. All Dask
-        workers have to reach it. Files are sorted by path, and may be compressed with gzip.
+        workers have to reach it. Files are in the order of :func:`dask_train.files`, and may be compressed
+        with gzip.
     features : str or None
         The name of the feature that makes the row. Default: ``decode`` is given the whole example, a dict by name:
         float32 or int64 ``(n,)``, ``bytes``, or a list of ``bytes``.
@@ -87,11 +88,11 @@ def tfrecords(
             "Neither features= nor decode= says what a row is. Pass the name of a feature: features='image'."
         )
     numbers = ClassNumbers.of(label, classes)
-    fs, file_sizes = listed(paths, storage_options)
+    fs, names, sizes = listed(paths, storage_options)
     files = RecordFiles(
         fs=fs,
-        paths=tuple(file_sizes),
-        nbytes=sum(file_sizes.values()),
+        paths=names,
+        nbytes=sum(sizes),
         read=examples_of,
         content=bytes,
         label=None if label is None else numbers.after(partial(_label_of, label)),

@@ -89,7 +89,7 @@ def split_off(data: InputData, fraction: float) -> tuple[InputData, InputData]:
     if isinstance(data.value, OwnRows):
         drawn = f"train, test = files.split({fraction:g}), and pass validation_data=test"
         raise ValueError(
-            "validation_split takes the last rows, and files are sorted by path. "
+            "validation_split takes the last rows, and files that a wildcard finds are sorted by path. "
             + (
                 f"Draw some in its place: {drawn}."
                 if hasattr(data.value, "split")
