@@ -9,6 +9,7 @@ from typing import Any
 from dask import delayed
 from dask.delayed import Delayed
 
+from dask_train.collections.delayed import are_parts
 from dask_train.collections.partition.form import is_frame, picks_of, resolved
 from dask_train.collections.schema.conforming import without_missing_codes, without_missing_labels
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, schema_of, structure_of
@@ -65,7 +66,7 @@ def without_missing(what: str, data: Any, features: Any, label: Any) -> Any:
     ValueError
         One is missing.
     """
-    if isinstance(data, list) and data and all(isinstance(part, Delayed) for part in data):
+    if are_parts(data):
         task = delayed(partial(without_missing, what, features=features, label=label), pure=False)
         return [task(part) for part in data]
     if isinstance(data, Mapping):
