@@ -86,7 +86,9 @@ def tars(
         nbytes=sum(sizes),
         read=samples_of,
         content=MemberContent(tuple(features.split(";"))),
-        label=None if label is None else numbers.after(label if callable(label) else MemberText(label)),
+        label=None
+        if label is None
+        else numbers.after(label if callable(label) else MemberText(label, is_name=classes is not None)),
     )
     return record_rows(
         files, decode=decode or decode_picture, augment=augment, classes=numbers.classes, on_error=on_error
@@ -167,12 +169,23 @@ class MemberContent:
 
 @dataclass(frozen=True)
 class MemberText:
-    """Takes the text of a member: a whole number, or a name."""
+    """Takes the text of a member: a whole number, or a name.
+
+    Attributes
+    ----------
+    ending
+        Of the member.
+    is_name
+        Whether the text is a name in any case, also where it looks like a number.
+    """
 
     ending: str
+    is_name: bool
 
     def __call__(self, sample: dict[str, bytes]) -> int | str:
         text = MemberContent((self.ending,))(sample).decode().strip()
+        if self.is_name:
+            return text
         try:
             return int(text)
         except ValueError:
