@@ -100,9 +100,9 @@ def publish_dataset(
     _check_place(to, socket)
     what = f"data set {name!r}"
     dataset = bag_opened(what, data[0] if len(data) == 1 else data)
+    dataset = without_missing(what, dataset, features, label)
     if features is None and label is None and hasattr(dataset, "iloc") and hasattr(dataset, "columns"):
         dataset = {name: dataset[name] for name in dataset.columns}
-    dataset = without_missing(what, dataset, features, label)
     source = published.as_source(what, dataset, features=features, label=label, sparse=to is None)
     frames = () if isinstance(source, SharedSegments) else frames_in(what, dataset, features, label)
     peer = Peer(client_or_local(client, 0))

@@ -83,6 +83,11 @@ def test_other_wrong_data_is_named(unasked):
         dt.persist(np.zeros(3), np.zeros(4))
 
 
+def test_columns_of_one_name_are_told_before_anything_starts(unasked):
+    with pytest.raises(ValueError, match="data set 'd' names 'a' more than once"):
+        dt.publish_dataset(FRAME.set_axis(["a", "a"], axis=1), name="d")
+
+
 def test_progress_that_is_none(client):
     for call in (lambda **more: dt.persist(X, **more), lambda **more: dt.publish_dataset(X, name="x", **more)):
         with pytest.raises(TypeError, match="progress is 'yes'"):

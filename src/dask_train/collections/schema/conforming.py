@@ -136,6 +136,9 @@ def _without_missing(what: str, rows: Any, names: Sequence[Any] | None, *, is_la
     if not hasattr(meta, "iloc"):
         return rows
     columns = [None] if not is_frame(meta) else [name for name in meta.columns if names is None or name in names]
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if columns.count(name) > 1)
+        raise ValueError(f"{what} names {twice!r} more than once. Name each column once, or rename one of them.")
     for name in columns:
         rows = _each(rows, name, partial(_checked, what, is_label=is_label))
     return rows

@@ -66,6 +66,16 @@ def test_data_in_which_none_is_missing_keeps_its_form(data: Any) -> None:
         assert len(checked) == len(data)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_name_that_two_columns_have_is_told(lazy: bool) -> None:
+    frame = FRAME.set_axis(["a", "a", "y"], axis=1)
+    data = dd.from_pandas(frame, npartitions=1) if lazy else frame
+    for names in ((None, None), (None, "y"), (["a"], "y")):
+        with pytest.raises(ValueError, match=r"data names 'a' more than once\. Name each column once"):
+            without_missing("data", data, *names)
+    assert without_missing("data", data, ["y"], None) is not None
+
+
 def test_labels_are_told_apart_and_other_columns_do_not_count() -> None:
     with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
         without_missing("data", TORN, "a", "kind")
