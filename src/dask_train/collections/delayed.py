@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from dask import delayed
+from dask.delayed import Delayed
 
 from dask_train.collections.partition.form import Picks
 from dask_train.collections.persisted import delayed_persisted_nbytes
@@ -56,6 +57,11 @@ class DelayedSource(Source):
         wanted = {"what": self.what, "picks": self.picks}
         first = self.values[0]
         return delayed(carried(part, None, wanted))(0, first, dask_key_name=f"form-{self.id}")
+
+
+def are_parts(data: Any) -> bool:
+    """Return whether data is a list of delayed results, each of which is a partition."""
+    return isinstance(data, list) and bool(data) and all(isinstance(part, Delayed) for part in data)
 
 
 def delayed_source(what: str, values: Sequence[Any], picks: Picks | None) -> Source:

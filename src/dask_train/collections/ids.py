@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from dask import delayed
-from dask.delayed import Delayed
 
+from dask_train.collections.delayed import are_parts
 from dask_train.collections.partition.form import is_frame
 from dask_train.compat.dask import has_meta, meta_of
 
@@ -31,7 +31,7 @@ def exact_ids(what: str, rows: Any, names: Sequence[Any] | None = None) -> Any:
     ValueError
         One is missing; of Dask, in the task.
     """
-    if names and isinstance(rows, list) and all(isinstance(part, Delayed) for part in rows):
+    if names and are_parts(rows):
         return [delayed(partial(exact_ids, what, names=names), pure=False)(part) for part in rows]
     meta = meta_of(rows)
     if not hasattr(meta, "iloc"):

@@ -43,7 +43,8 @@ class Drawing:
 
     def generator(self, number: int) -> np.random.Generator:
         """Return the generator of a row: the same for any number of ranks, and each time that the row is decoded."""
-        return np.random.default_rng([self.seed, self.epoch, number])
+        # As the order of rows takes it: NumPy takes no seeds below 0.
+        return np.random.default_rng([self.seed % 2**64, self.epoch, number])
 
 
 class Decoding:

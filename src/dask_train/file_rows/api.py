@@ -41,7 +41,7 @@ def files(
     ----------
     paths : str, os.PathLike, or a list of them
         Path or URL with wildcards, such as ``"s3://bucket/train/*/*.jpg"``, of any file system of fsspec. All Dask
-        workers have to reach it. Files are sorted by path.
+        workers have to reach it. A wildcard's files are sorted by path; a list keeps its order.
     label : "folder", callable or None
         ``"folder"`` numbers the names of the files' folders, sorted, from 0 (int64). A function is given a path and
         returns a number, an array of numbers, or a name, which is numbered like folders. Default: no labels.
@@ -85,12 +85,10 @@ def files(
     >>> dt.fit(model, train, validation_data=test, epochs=5, batch_size=64, workers=2)
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
-    fs, file_sizes = listed(paths, storage_options)
-    names = tuple(file_sizes)
+    fs, names, sizes = listed(paths, storage_options)
     labels, known = labels_of(names, label, classes)
-    sizes = np.array(list(file_sizes.values()), np.int64)
     decode = decode or decode_picture
-    file_set = FileSet(fs=fs, paths=names, sizes=sizes, labels=labels)
+    file_set = FileSet(fs=fs, paths=names, sizes=np.array(sizes, np.int64), labels=labels)
     skips = on_error == "skip"
     _, row, _ = first_row(
         ((path, contents_of(fs, [path])[0], None) for path in names),

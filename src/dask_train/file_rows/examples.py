@@ -140,11 +140,28 @@ def packed(fields: Mapping[str, Any]) -> bytes:
     TypeError, ValueError
         An example can't hold a value.
     """
+    for name in fields:
+        check_feature_name(name)
     entries = [
         message_field(1, text_field(1, name) + message_field(2, _feature(name, value)))
         for name, value in sorted(fields.items())
     ]
     return message_field(1, b"".join(entries))
+
+
+def check_feature_name(name: Any) -> None:
+    """Check that a feature may have this name.
+
+    Raises
+    ------
+    TypeError
+        It is no text.
+    """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"Feature {name!r} has a name of type {type(name).__name__}, and names in an example are text. "
+            "Rename it: frame.rename(columns=str) of a frame."
+        )
 
 
 def _feature(name: str, value: Any) -> bytes:
@@ -154,14 +171,31 @@ def _feature(name: str, value: Any) -> bytes:
         texts = [each.encode() if isinstance(each, str) else each for each in value]
         return message_field(_BYTES_LIST, b"".join(message_field(1, text) for text in texts))
     array = np.asarray(value)
+    if array.dtype.kind == "O" and any(each is None or type(each).__name__ == "NAType" for each in array.flat):
+        raise TypeError(
+            f"Feature {name!r} has a value that is missing, {value!r}, which an example can't hold. Leave such rows "
+            "out, or fill them: frame.dropna() or frame.fillna(...) of a frame."
+        )
     if array.ndim > 1:
         raise ValueError(
             f"Feature {name!r} has the shape {array.shape}, which an example does not keep. Pass value.ravel(), or the "
             "bytes of a picture."
         )
     if array.dtype.kind == "f":
-        return message_field(_FLOAT_LIST, message_field(1, array.astype("<f4").tobytes()))
+        return message_field(_FLOAT_LIST, message_field(1, _float32(name, array).tobytes()))
     if array.dtype.kind not in "biu" or (array.dtype.kind == "u" and (array > np.iinfo(np.int64).max).any()):
         raise TypeError(f"Feature {name!r} is {array.dtype}, and an example holds bytes, float32 and int64.")
     numbers = np.atleast_1d(array).astype(np.int64).view(np.uint64)
     return message_field(_INT64_LIST, message_field(1, _packed(numbers).tobytes()))
+
+
+def _float32(name: str, array: np.ndarray) -> np.ndarray:
+    """Return floats as float32, of which none has become infinite."""
+    with np.errstate(over="ignore"):
+        rounded: np.ndarray = array.astype("<f4")
+    if (too_large := np.isinf(rounded) & np.isfinite(array)).any():
+        raise ValueError(
+            f"Feature {name!r} has {array[too_large][0]}, and examples hold float32, whose largest is 3.4e38. Scale "
+            "such values, or write them as text."
+        )
+    return rounded

@@ -23,7 +23,7 @@ def hdf5(paths: Any, *names: str, storage_options: Mapping[str, Any] | None = No
     ----------
     paths : str, os.PathLike, or a list of them
         Path or URL with wildcards, of any file system of fsspec. All Dask workers have to reach it. Rows of several
-        files follow each other, in the order of paths.
+        files follow each other: those of a wildcard sorted by path, those of a list in its order.
     *names : str
         Names of data sets in each file, such as ``"x"`` and ``"group/y"``. Their first axis counts rows.
     storage_options : dict, optional
@@ -49,8 +49,8 @@ def hdf5(paths: Any, *names: str, storage_options: Mapping[str, Any] | None = No
     check_installed("Reading HDF5", "h5py", "pip install h5py")
     if not names:
         raise ValueError("No data set is named. Pass the names of some: dt.hdf5(path, 'x', 'y').")
-    fs, file_sizes = listed(paths, storage_options)
-    by_file = [[_described(fs, path, name) for name in names] for path in file_sizes]
+    fs, files, _ = listed(paths, storage_options)
+    by_file = [[_described(fs, path, name) for name in names] for path in files]
     for several in by_file:
         if len({array.shape[0] for array in several}) > 1:
             row_counts = ", ".join(f"{array.name!r} has {array.shape[0]:,}" for array in several)

@@ -58,7 +58,8 @@ class ClassNumbers:
             raise RecordError(f"has the label {value!r}, a name", "Pass the names of all classes: classes=[...].")
         if value not in self.classes:
             raise RecordError(
-                f"has the label {value!r}, and classes has {', '.join(map(repr, self.classes[:20]))}", "Add it there."
+                f"has the label {value!r}, and classes has {', '.join(map(repr, self.classes[:20]))}",
+                "Leave classes= out, if labels are numbers; else add it there." if value.isdigit() else "Add it there.",
             )
         return self.classes.index(value)
 

@@ -13,8 +13,11 @@ from dask_train.stores import checked_options, reaching
 UNLOCKED = frozenset({"tar", "libarchive"})
 
 
-def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, int]]:
-    """Return the file system of files, and their sizes in bytes by path, sorted.
+def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, tuple[str, ...], list[int]]:
+    """Return the file system of files, their paths, and their sizes in bytes.
+
+    A list of paths keeps its order, and a path that stands there twice is there twice. What one wildcard finds is
+    sorted.
 
     Parameters
     ----------
@@ -26,20 +29,43 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
     Raises
     ------
     TypeError, ValueError
-        It is no path, there are no such files, or their store can't be reached.
+        It is no path, there are no such files, a wildcard finds what stands elsewhere in the list, or their store
+        can't be reached.
     """
     patterns = _patterns(urlpath)
     options = checked_options(storage_options, paths=patterns[0])
-    sizes: dict[str, int] = {}
+    paths: list[str] = []
+    sizes: list[int] = []
+    pattern_of: dict[str, str] = {}
     for pattern in patterns:
         with reaching("paths", pattern, options) as (fs, path):  # fsspec keeps one file system for all of them
-            several = fs.glob(path, detail=True) if glob.has_magic(path) else _alone(fs, path)
+            several = _found(fs, path)
         files = {name: int(info["size"] or 0) for name, info in several.items() if info["type"] == "file"}
         if not files:
             hint = " It is a folder: name its files, as in 'train/*/*.jpg'." if several else ""
             raise ValueError(f"There is no file {pattern!r}.{hint}")
-        sizes |= files
-    return fs, dict(sorted(sizes.items()))
+        for name in sorted(files):
+            _check_found_once(name, pattern_of.setdefault(name, pattern), pattern)
+            paths.append(name)
+            sizes.append(files[name])
+    return fs, tuple(paths), sizes
+
+
+def _found(fs: Any, path: str) -> dict[str, Any]:
+    """Return the information on what a path or wildcard stands for, by path."""
+    # "y[1].npy" may be a file's own name, and as a wildcard it would find another file, y1.npy.
+    alone = {} if "*" in path or "?" in path else _alone(fs, path)
+    found: dict[str, Any] = alone or (fs.glob(path, detail=True) if glob.has_magic(path) else {})
+    return found
+
+
+def _check_found_once(name: str, first: str, second: str) -> None:
+    """Refuse a file that two entries of a list find: which of the two places is meant is not known."""
+    if first != second and (glob.has_magic(first) or glob.has_magic(second)):
+        raise ValueError(
+            f"paths has the file {name!r} twice: {first!r} and {second!r} both find it. Use wildcards that find "
+            "different files; to have a file twice, list its path twice."
+        )
 
 
 def _alone(fs: Any, path: str) -> dict[str, Any]:

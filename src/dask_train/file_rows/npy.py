@@ -22,7 +22,7 @@ def npy(paths: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
     ----------
     paths : str, os.PathLike, or a list of them
         Path or URL with wildcards, of any file system of fsspec. All Dask workers have to reach it. Rows of several
-        files follow each other, in the order of paths.
+        files follow each other: those of a wildcard sorted by path, those of a list in its order.
     storage_options : dict, optional
         Keywords for the file system, such as credentials. They are not shown. Default: none.
 
@@ -40,8 +40,8 @@ def npy(paths: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
     --------
     >>> dt.fit(model, dt.npy("x-*.npy"), dt.npy("y-*.npy"), epochs=5, workers=2)
     """
-    fs, file_sizes = listed(paths, storage_options)
-    return rows_on_disk([_described(fs, path) for path in file_sizes], _read_npy)
+    fs, names, _ = listed(paths, storage_options)
+    return rows_on_disk([_described(fs, path) for path in names], _read_npy)
 
 
 @raises_at_the_call
@@ -73,13 +73,13 @@ def memmap(
     --------
     >>> tokens = dt.memmap("tokens.bin", dtype="uint16", row_shape=(1024,))
     """
-    fs, file_sizes = listed(paths, storage_options)
+    fs, names, sizes = listed(paths, storage_options)
     kind, shape = np.dtype(dtype), tuple(int(size) for size in row_shape)
     row_bytes = kind.itemsize * math.prod(shape)
     if row_bytes < 1:
         raise ValueError(f"row_shape={row_shape!r} of {kind} makes rows without numbers.")
     files = []
-    for path, size in file_sizes.items():
+    for path, size in zip(names, sizes, strict=True):
         if size % row_bytes:
             raise ValueError(
                 f"File {path!r} has {size:,} bytes, which are no whole rows of {row_bytes:,} bytes: {kind} {shape}. "

@@ -40,7 +40,8 @@ def tars(
     ----------
     paths : str, os.PathLike, or a list of them
         Path or URL with wildcards, such as ``"s3://bucket/train-*.tar"``, of any file system of fsspec. All Dask
-        workers have to reach it. Archives are sorted by path, and may be compressed (``.tar.gz``).
+        workers have to reach it. Archives are in the order that files of :func:`dask_train.files` have,
+        and may be compressed (``.tar.gz``).
     features : str
         The ending of the member that ``decode`` is given: what follows the first dot of its name. Several endings with
         ``;`` between them stand for the first one that a sample has. Default: pictures, ``"jpg;jpeg;png;webp"``.
@@ -78,14 +79,16 @@ def tars(
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
     numbers = ClassNumbers.of(label, classes)
-    fs, file_sizes = listed(paths, storage_options)
+    fs, names, sizes = listed(paths, storage_options)
     files = RecordFiles(
         fs=fs,
-        paths=tuple(file_sizes),
-        nbytes=sum(file_sizes.values()),
+        paths=names,
+        nbytes=sum(sizes),
         read=samples_of,
         content=MemberContent(tuple(features.split(";"))),
-        label=None if label is None else numbers.after(label if callable(label) else MemberText(label)),
+        label=None
+        if label is None
+        else numbers.after(label if callable(label) else MemberText(label, is_name=classes is not None)),
     )
     return record_rows(
         files, decode=decode or decode_picture, augment=augment, classes=numbers.classes, on_error=on_error
@@ -166,12 +169,23 @@ class MemberContent:
 
 @dataclass(frozen=True)
 class MemberText:
-    """Takes the text of a member: a whole number, or a name."""
+    """Takes the text of a member: a whole number, or a name.
+
+    Attributes
+    ----------
+    ending
+        Of the member.
+    is_name
+        Whether the text is a name in any case, also where it looks like a number.
+    """
 
     ending: str
+    is_name: bool
 
     def __call__(self, sample: dict[str, bytes]) -> int | str:
         text = MemberContent((self.ending,))(sample).decode().strip()
+        if self.is_name:
+            return text
         try:
             return int(text)
         except ValueError:

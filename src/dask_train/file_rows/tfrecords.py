@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dask_train.file_rows.decoding import check_functions, decode_picture
-from dask_train.file_rows.examples import packed, parsed
+from dask_train.file_rows.examples import check_feature_name, packed, parsed
 from dask_train.file_rows.labels import ClassNumbers, RecordError
 from dask_train.file_rows.listing import listed
 from dask_train.file_rows.records import RecordFiles, RecordRows, record_rows
@@ -44,7 +44,8 @@ def tfrecords(
     ----------
     paths : str, os.PathLike, or a list of them
         Path or URL with wildcards, such as ``"s3://bucket/train-*.tfrecord"``, of any file system of fsspec. All Dask
-        workers have to reach it. Files are sorted by path, and may be compressed with gzip.
+        workers have to reach it. Files are in the order of :func:`dask_train.files`, and may be compressed
+        with gzip.
     features : str or None
         The name of the feature that makes the row. Default: ``decode`` is given the whole example, a dict by name:
         float32 or int64 ``(n,)``, ``bytes``, or a list of ``bytes``.
@@ -87,11 +88,11 @@ def tfrecords(
             "Neither features= nor decode= says what a row is. Pass the name of a feature: features='image'."
         )
     numbers = ClassNumbers.of(label, classes)
-    fs, file_sizes = listed(paths, storage_options)
+    fs, names, sizes = listed(paths, storage_options)
     files = RecordFiles(
         fs=fs,
-        paths=tuple(file_sizes),
-        nbytes=sum(file_sizes.values()),
+        paths=names,
+        nbytes=sum(sizes),
         read=examples_of,
         content=bytes,
         label=None if label is None else numbers.after(partial(_label_of, label)),
@@ -152,7 +153,8 @@ def to_tfrecords(
         are replaced.
     rows : dask.bag.Bag or dask.dataframe.DataFrame
         A bag of dicts, or a frame, whose columns are features: numbers, text, ``bytes``, lists of these, or arrays of
-        one axis. Floats become float32 and whole numbers int64, which is all that examples hold.
+        one axis. Floats become float32 and whole numbers int64, which is all that examples hold. NaN is a float; other
+        missing values raise an error, as do floats that are too large for float32.
     storage_options : dict, optional
         Keywords for the file system, such as credentials. They are not shown. Default: none.
 
@@ -175,19 +177,24 @@ def to_tfrecords(
 
     if not hasattr(rows, "to_delayed") or not hasattr(rows, "npartitions"):
         raise TypeError(f"rows is a {type(rows).__name__}; pass a Dask bag of dicts, or a Dask frame.")
+    names = list(getattr(rows, "columns", ()))
+    for name in names:
+        check_feature_name(name)
+        if names.count(name) > 1:
+            raise ValueError(f"rows names {name!r} more than once. Name each column once, or rename one of them.")
     options = checked_options(storage_options, path=path)
     target = os.fspath(path) if is_url(path) else os.path.abspath(path)
     with reaching("path", target, options) as (fs, folder):
         fs.makedirs(folder, exist_ok=True)
     write = delayed(_written, pure=False)
-    names = [f"{folder.rstrip('/')}/part-{number:05}.tfrecord" for number in range(rows.npartitions)]
+    paths = [f"{folder.rstrip('/')}/part-{number:05}.tfrecord" for number in range(rows.npartitions)]
     parts = rows.to_delayed()
-    return list(dask.compute(*(write(fs, name, part) for name, part in zip(names, parts, strict=True))))
+    return list(dask.compute(*(write(fs, name, part) for name, part in zip(paths, parts, strict=True))))
 
 
 def _written(fs: Any, path: str, part: Any) -> str:
     """Write a file; on local file systems it is renamed into place, elsewhere it is put as one object."""
-    several = part.to_dict("records") if hasattr(part, "to_dict") else part
+    several = _examples_of(part) if hasattr(part, "to_dict") else part
     content = b"".join(framed(packed(each)) for each in several)
     if "file" in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,)):
         fs.pipe_file(f"{path}.part", content)
@@ -195,3 +202,17 @@ def _written(fs: Any, path: str, part: Any) -> str:
     else:
         fs.pipe_file(path, content)
     return path
+
+
+def _examples_of(frame: Any) -> list[dict[Any, Any]]:
+    """Return the rows of a frame of pandas as dicts; NaN of NumPy's floats is a number, and of all else missing."""
+    for name, column in frame.items():
+        is_float = isinstance(column.dtype, np.dtype) and column.dtype.kind == "f"
+        if missing := 0 if is_float else int(column.isna().sum()):
+            raise ValueError(
+                f"{missing:,} values of column {name!r} are missing, which an example can't hold; other partitions may "
+                f"have more. Leave such rows out, with frame.dropna(subset=[{name!r}]); or fill them, with "
+                f"frame.fillna({{{name!r}: ...}})."
+            )
+    rows: list[dict[Any, Any]] = frame.to_dict("records")
+    return rows

@@ -159,7 +159,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     validation_split
         Fraction of the rows of arrays, the last ones, to validate on instead of training on them. Default: 0.0.
     validation_data
-        Inputs and targets, and perhaps weights, in a tuple; or a frame or data set like ``x``. Default: no validation.
+        Inputs and targets, and perhaps weights, in a tuple; or a frame, delayed partitions or a data set like ``x``.
+        Default: no validation.
     shuffle
         True (default) for a new order of all rows in every epoch, "partition" for an order of the partitions and one
         within them, False for that of the collection.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.collections.delayed import are_parts
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
@@ -58,19 +59,23 @@ def _frames_of(x: Any, validation_data: Any) -> list[Any]:
     """Return what has the features, of the data and of what is validated on."""
     if validation_data is None:
         return [x]
-    is_tuple = isinstance(validation_data, tuple | list) and bool(validation_data)
-    return [x, validation_data[0] if is_tuple else validation_data]
+    return [x, validation_data[0] if _has_columns(validation_data) else validation_data]
+
+
+def _has_columns(value: Any) -> bool:
+    """Return whether a value to validate on is inputs, targets and weights, rather than data that has all of them."""
+    return isinstance(value, tuple | list) and bool(value) and not are_parts(value)
 
 
 def validation_of(
     value: Any, features: Any, label: Any, sample_weight: Any = None, like: Conformer | None = None
 ) -> InputData:
-    """Return what ``validation_data=`` was given: inputs, targets and perhaps weights; a frame; a data set.
+    """Return what ``validation_data=`` was given: inputs, targets and perhaps weights; a frame; partitions; a data set.
 
     A frame is read as the data is: ``sample_weight`` counts where it is the name of a column, and ``like`` makes its
     columns as those of the data are.
     """
-    if isinstance(value, tuple | list) and 2 <= len(value) <= 3:
+    if _has_columns(value) and 2 <= len(value) <= 3:
         x, y, *weights = value
         return input_data("validation_data", x, y, *weights or [None], like=like, trains=False)
     weights_by_name = sample_weight if names_columns(sample_weight) else None
@@ -89,7 +94,7 @@ def split_off(data: InputData, fraction: float) -> tuple[InputData, InputData]:
     if isinstance(data.value, OwnRows):
         drawn = f"train, test = files.split({fraction:g}), and pass validation_data=test"
         raise ValueError(
-            "validation_split takes the last rows, and files are sorted by path. "
+            "validation_split takes the last rows, and files that a wildcard finds are sorted by path. "
             + (
                 f"Draw some in its place: {drawn}."
                 if hasattr(data.value, "split")

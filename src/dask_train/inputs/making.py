@@ -9,6 +9,7 @@ import numpy as np
 from dask.delayed import Delayed
 
 from dask_train.collections.bags import bag_opened
+from dask_train.collections.delayed import are_parts
 from dask_train.collections.partition.form import is_frame, is_name
 from dask_train.collections.schema.category import listed
 from dask_train.collections.schema.conformer import Conformer
@@ -114,7 +115,7 @@ def of_names(
         x, features = like.named(what, x, features, [*targets, *weights])
         if model is not None:
             features, _ = columns_for(model, x, None, features, None)
-    elif isinstance(x, list) and x and all(isinstance(part, Delayed) for part in x):
+    elif are_parts(x):
         x, features = like.parts(what, x, features, [*targets, *weights], targets)
     picks: list[Any] = []
     places = [places_of(features, picks)]

@@ -12,6 +12,7 @@ from dask_train.cluster.gathered import watched
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.cluster.peer import Peer
 from dask_train.collections import check_data
+from dask_train.collections.bags import bag_opened
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.schema.published_frames import frames_in, without_missing
 from dask_train.input_errors import raises_at_the_call
@@ -50,9 +51,9 @@ def publish_dataset(
     Parameters
     ----------
     *data
-        As ``data=`` of :func:`~dask_train.train`: Dask, NumPy or sparse arrays, a frame, a dict of arrays, a list of
-        delayed partitions; several values make a tuple, such as ``X, y``. Dask computes it where it is, and copies each
-        partition once, into shared memory. What :func:`persist` has made is not copied again.
+        As ``data=`` of :func:`~dask_train.train`: Dask, NumPy or sparse arrays, a frame, a dict of arrays, a bag of
+        dicts, a list of delayed partitions; several values make a tuple, such as ``X, y``. Dask computes it where it
+        is, and copies each partition once, into shared memory. What :func:`persist` has made is not copied again.
     name
         Its name, among all that Dask's own ``client.publish_dataset`` has given.
     features, label
@@ -98,10 +99,10 @@ def publish_dataset(
     check_progress(progress, waits=True)
     _check_place(to, socket)
     what = f"data set {name!r}"
-    dataset = data[0] if len(data) == 1 else data
+    dataset = bag_opened(what, data[0] if len(data) == 1 else data)
+    dataset = without_missing(what, dataset, features, label)
     if features is None and label is None and hasattr(dataset, "iloc") and hasattr(dataset, "columns"):
         dataset = {name: dataset[name] for name in dataset.columns}
-    dataset = without_missing(what, dataset, features, label)
     source = published.as_source(what, dataset, features=features, label=label, sparse=to is None)
     frames = () if isinstance(source, SharedSegments) else frames_in(what, dataset, features, label)
     peer = Peer(client_or_local(client, 0))

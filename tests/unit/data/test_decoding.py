@@ -54,6 +54,12 @@ def augmented(partition: list[int], row: list[int], *, seed: int = 0, epoch: int
         return decoding.rows(columns, files_of([0] * len(row)), *where, Buffers())[0][:, 0].tolist()
 
 
+def test_any_whole_number_is_a_seed():
+    below_0 = augmented([0, 2], [1, 2], seed=-1)
+    assert below_0 == augmented([0, 2], [1, 2], seed=2**64 - 1)
+    assert below_0 != augmented([0, 2], [1, 2], seed=1)
+
+
 def test_random_numbers_are_those_of_seed_epoch_and_row_whatever_the_batch():
     all_of_them = augmented([0, 0, 0, 2, 2, 2, 2], [0, 1, 2, 0, 1, 2, 3])
     assert len(set(all_of_them)) == 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dask_train.file_rows.examples import packed, parsed
@@ -76,9 +77,23 @@ def test_what_is_no_example_is_told(data):
         (np.ones((2, 2)), r"Feature 'a' has the shape \(2, 2\), which an example does not keep"),
         (1 + 2j, "Feature 'a' is complex128"),
         (np.array([2**63], np.uint64), "Feature 'a' is uint64"),
-        (None, "Feature 'a' is object"),
+        (None, "Feature 'a' has a value that is missing, None, which an example can't hold"),
+        (["b", None], "Feature 'a' has a value that is missing"),
+        ([1, pd.NA], "Feature 'a' has a value that is missing"),
+        (1e300, r"Feature 'a' has 1e\+300, and examples hold float32"),
+        ([1.0, -1e39], r"Feature 'a' has -1e\+39, and examples hold float32"),
+        (np.array(["2020"], "M8[Y]"), r"Feature 'a' is datetime64\[Y\], and an example holds"),
     ],
 )
 def test_what_an_example_can_not_hold_is_refused(value, message):
     with pytest.raises((TypeError, ValueError), match=message):
         packed({"a": value})
+
+
+def test_a_name_is_text():
+    with pytest.raises(TypeError, match="Feature 1 has a name of type int, and names in an example are text"):
+        packed({1: 2, "a": 3})
+
+
+def test_infinity_is_a_float():
+    check_same(parsed(packed({"a": [np.inf, 1e38]})), {"a": np.array([np.inf, 1e38], np.float32)})

@@ -19,25 +19,37 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(found: dict[str, int], folder: Path) -> list[str]:
-    return [os.path.relpath(path, folder) for path in found]
+def names(paths: object, folder: Path) -> list[str]:
+    return [os.path.relpath(path, folder) for path in listed(paths)[1]]
 
 
 def test_files_are_sorted_and_folders_are_left_out(folder):
-    _, found = listed(f"{folder}/*/*")
-    assert names(found, folder) == ["a/10.txt", "a/9.txt", "a/[x].txt", "b/2.txt"]
-    assert found[f"{folder}/b/2.txt"] == len("b/2.txt")
-    assert names(listed(f"{folder}/**/1.txt")[1], folder) == ["a/deep/1.txt"]
+    assert names(f"{folder}/*/*", folder) == ["a/10.txt", "a/9.txt", "a/[x].txt", "b/2.txt"]
+    assert listed(f"{folder}/*/*")[2] == [len("a/10.txt"), len("a/9.txt"), len("a/[x].txt"), len("b/2.txt")]
+    assert names(f"{folder}/**/1.txt", folder) == ["a/deep/1.txt"]
 
 
-def test_several_paths_count_each_file_once(folder):
-    _, found = listed([folder / "b" / "2.txt", f"{folder}/*/2.txt"])
-    assert names(found, folder) == ["b/2.txt"]
+def test_a_list_keeps_its_order_and_what_stands_there_twice(folder):
+    paths = [folder / "b" / "2.txt", f"{folder}/a/[0-9]*.txt", folder / "b" / "2.txt"]
+    assert names(paths, folder) == ["b/2.txt", "a/10.txt", "a/9.txt", "b/2.txt"]
+    assert names([f"{folder}/b/*"] * 2, folder) == ["b/2.txt", "b/2.txt"]
+
+
+def test_a_file_that_two_wildcards_find_is_refused(folder):
+    with pytest.raises(ValueError, match=r"the file '.*/b/2\.txt' twice: '.*/b/2\.txt' and '.*/\*/2\.txt' both"):
+        listed([folder / "b" / "2.txt", f"{folder}/*/2.txt"])
+
+
+def test_brackets_in_a_files_own_name_are_no_wildcard(folder):
+    (folder / "a" / "x.txt").touch()
+    assert names(folder / "a" / "[x].txt", folder) == ["a/[x].txt"]
+    (folder / "a" / "[x].txt").unlink()
+    assert names(folder / "a" / "[x].txt", folder) == ["a/x.txt"]
 
 
 def test_a_relative_path_is_made_absolute(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    assert list(listed("b/*.txt")[1]) == [f"{folder}/b/2.txt"]
+    assert listed("b/*.txt")[1] == (f"{folder}/b/2.txt",)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def test_rows_of_several_files_follow_each_other(folder):
     np.testing.assert_array_equal(flat.compute(scheduler="synchronous"), X.ravel())
 
 
+def test_files_of_a_list_follow_each_other_in_its_order(folder):
+    first, second = folder / "0.npy", folder / "1.npy"
+    rows = dt.npy([second, first, second]).compute(scheduler="synchronous")
+    np.testing.assert_array_equal(rows, np.concatenate([X[13:], X[:13], X[13:]]))
+
+
 def test_files_of_a_store_are_read_there(folder):
     fsspec.filesystem("memory").pipe_file(f"{folder}/x.npy", (folder / "0.npy").read_bytes())
     np.testing.assert_array_equal(dt.npy(f"memory://{folder}/x.npy").compute(scheduler="synchronous"), X[:13])

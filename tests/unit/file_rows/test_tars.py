@@ -77,6 +77,8 @@ def test_labels_are_names_or_what_a_function_makes(folder, tmp_path):
     names = rows_of(folder, label=lambda sample: "odd" if sample["bin"][0] % 2 else "even", classes=["even", "odd"])
     assert names.classes == ("even", "odd")
     assert computed(names)[1] == [number % 2 for number in range(12)]
+    digits = rows_of(folder, classes=["2", "1", "0"])
+    assert computed(digits)[1] == [2 - number % 3 for number in range(12)]
     several = rows_of(folder, label=lambda sample: [float(sample["bin"][0]), 0.5])
     assert several.source().columns[1].row_shape == (2,)
 
@@ -91,7 +93,11 @@ def test_labels_are_names_or_what_a_function_makes(folder, tmp_path):
         ({"label": "json"}, r"has no member \.json"),
         ({"label": lambda _: "odd"}, "has the label 'odd', a name. Pass the names of all classes"),
         ({"label": lambda _: "odd", "classes": ["even"]}, "has the label 'odd', and classes has 'even'. Add it there"),
-        ({"classes": ["even"]}, "has the label 0, which is no name of classes=. Leave classes= out"),
+        ({"classes": ["even"]}, "has the label '0', and classes has 'even'. Leave classes= out, if labels are numbers"),
+        (
+            {"label": lambda _: 0, "classes": ["even"]},
+            "has the label 0, which is no name of classes=. Leave classes= out",
+        ),
         ({"label": lambda _: None}, "has the label None, which is no number"),
     ],
 )

@@ -85,6 +85,27 @@ def test_what_an_example_lacks_is_told(folder, settings, message):
         dt.tfrecords(folder / "*", **settings)
 
 
+def written(path: Path, frame: pd.DataFrame) -> None:
+    with dask.config.set(scheduler="synchronous"):
+        dt.to_tfrecords(path, dd.from_pandas(frame, npartitions=1))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), [("aa", "rows names 'a' more than once"), ([1, 2], "Feature 1 has a name")]
+)
+def test_names_that_examples_can_not_have_are_told_before_anything_is_written(tmp_path, names, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        written(tmp_path / "new", pd.DataFrame([[1, 2]], columns=list(names)))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("values", [["u", None], pd.array([1, None], "Int64"), pd.Categorical(["u", None])], ids=type)
+def test_missing_values_of_a_column_are_told_and_nan_is_a_number(tmp_path, values):
+    with pytest.raises(ValueError, match="1 values of column 'a' are missing, which an example can't hold"):
+        written(tmp_path, pd.DataFrame({"a": values}))
+    written(tmp_path, pd.DataFrame({"a": [0.5, float("nan")]}))
+
+
 def test_what_is_no_collection_is_not_written(tmp_path):
     with pytest.raises(TypeError, match="rows is a list; pass a Dask bag of dicts, or a Dask frame"):
         dt.to_tfrecords(tmp_path, ROWS)

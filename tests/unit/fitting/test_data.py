@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 from dask import array as da
+from dask import delayed
 from scipy.sparse import dia_array
 
 from dask_train.collections import shared
@@ -13,7 +16,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.data.columns import Column
 from dask_train.data.one_hot import OneHot
 from dask_train.data.segment import Segment
-from dask_train.fitting.data import run_inputs, split_off, validation_of
+from dask_train.fitting.data import rows_of, run_inputs, split_off, validation_of
 from dask_train.inputs.making import input_data
 from dask_train.shared_data.segments import SharedSegments
 
@@ -25,6 +28,15 @@ X, Y = np.zeros((10, 3)), np.arange(10)
 def test_validation_data_is_a_pair_or_has_weights_too(given, weight):
     layout = validation_of(given, None, None).columns
     assert (layout.features, layout.labels, layout.weights) == (0, 1, weight)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 4])
+def test_delayed_partitions_to_validate_on_are_no_columns_however_many_there_are(num_parts):
+    found = validation_of([delayed(FRAME)] * num_parts, ["a", "b"], "y")
+    assert (found.columns.features, found.columns.labels, len(found.value)) == (0, 1, num_parts)
+    settings = SimpleNamespace(validation_data=[delayed(FRAME)] * num_parts, validates=True, sample_weight=None)
+    data, found = rows_of(settings, FRAME, None, features=["a", "b"], label="y", known=None, missing=True)
+    assert (data.columns.labels, len(found.value)) == (1, num_parts)
 
 
 @pytest.mark.parametrize(("weight", "place"), [("w", 2), (np.ones(10), None)], ids=["name", "array of the data's rows"])

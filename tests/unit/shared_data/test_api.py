@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import dask.array as da
+import dask.bag
 import numpy as np
 import pandas as pd
 import pytest
@@ -82,6 +83,11 @@ def test_other_wrong_data_is_named(unasked):
         dt.persist(np.zeros(3), np.zeros(4))
 
 
+def test_columns_of_one_name_are_told_before_anything_starts(unasked):
+    with pytest.raises(ValueError, match="data set 'd' names 'a' more than once"):
+        dt.publish_dataset(FRAME.set_axis(["a", "a"], axis=1), name="d")
+
+
 def test_progress_that_is_none(client):
     for call in (lambda **more: dt.persist(X, **more), lambda **more: dt.publish_dataset(X, name="x", **more)):
         with pytest.raises(TypeError, match="progress is 'yes'"):
@@ -126,6 +132,15 @@ def test_a_frame_keeps_its_columns_by_name_or_is_made_into_features_and_label(na
     dt.publish_dataset(FRAME, name="pair", features=["b"], label="a")
     x, y = dt.get_dataset("pair").to_numpy()
     assert (x.tolist(), y.tolist()) == ([[4], [5], [6]], [1.0, 2.0, 3.0])
+
+
+def test_a_bag_is_computed_by_dask_and_its_columns_are_named(names, monkeypatch):
+    rows = dask.bag.from_sequence([{"a": n, "b": n / 2, "y": n % 2} for n in range(5)], npartitions=2)
+    monkeypatch.setattr(type(rows), "__iter__", lambda _: pytest.fail("the client computes the bag"))
+    dt.publish_dataset(rows, name="bag", features=["a", "b"], label="y")
+    x, y = dt.get_dataset("bag").to_numpy()
+    np.testing.assert_array_equal(x, [[n, n / 2] for n in range(5)])
+    assert y.tolist() == [0, 1, 0, 1, 0]
 
 
 def test_categories_are_kept_with_the_codes_that_lie_in_shared_memory(names):

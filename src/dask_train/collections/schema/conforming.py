@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dask import delayed
-from dask.delayed import Delayed
-
 from dask_train.collections.partition.form import is_frame, is_name
 from dask_train.collections.schema.category import CategoryColumn, check_none_missing, listed
 from dask_train.collections.schema.column import FrameColumn
@@ -117,7 +114,7 @@ def without_missing_labels(what: str, rows: Any, names: Sequence[Any] | None = N
     what
         How errors call the data.
     rows
-        A frame or a column of Dask or pandas, or a list of delayed frames; all else comes back as it is.
+        A frame or a column of Dask or pandas; all else comes back as it is.
     names
         Those of a frame's columns that are labels. Default: all of them.
 
@@ -135,13 +132,13 @@ def without_missing_codes(what: str, rows: Any, names: Sequence[Any] | None = No
 
 
 def _without_missing(what: str, rows: Any, names: Sequence[Any] | None, *, is_label: bool) -> Any:
-    if isinstance(rows, list) and rows and all(isinstance(part, Delayed) for part in rows):
-        task = partial(_without_missing, what, names=names, is_label=is_label)
-        return [delayed(task, pure=False)(part) for part in rows]
     meta = meta_of(rows)
     if not hasattr(meta, "iloc"):
         return rows
     columns = [None] if not is_frame(meta) else [name for name in meta.columns if names is None or name in names]
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if columns.count(name) > 1)
+        raise ValueError(f"{what} names {twice!r} more than once. Name each column once, or rename one of them.")
     for name in columns:
         rows = _each(rows, name, partial(_checked, what, is_label=is_label))
     return rows

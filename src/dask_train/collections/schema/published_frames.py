@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from dask import delayed
 from dask.delayed import Delayed
 
+from dask_train.collections.delayed import are_parts
 from dask_train.collections.partition.form import is_frame, picks_of, resolved
 from dask_train.collections.schema.conforming import without_missing_codes, without_missing_labels
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, schema_of, structure_of
@@ -54,16 +57,24 @@ def _schema_of(what: str, value: Any) -> FrameSchema | None:
 
 
 def without_missing(what: str, data: Any, features: Any, label: Any) -> Any:
-    """Return the same data, after a check that no category is missing, which has no code; of Dask in the task.
+    """Return the same data, after a check that no category is missing, which has no code.
+
+    Of Dask, and of delayed partitions, the check is made in the task.
 
     Raises
     ------
     ValueError
         One is missing.
     """
+    if are_parts(data):
+        task = delayed(partial(without_missing, what, features=features, label=label), pure=False)
+        return [task(part) for part in data]
     if isinstance(data, Mapping):
-        return {name: without_missing_codes(what, value) for name, value in data.items()}
-    if isinstance(data, tuple):
-        return tuple(without_missing_codes(what, value) for value in data)
+        known = [name for name in data if name != label] if features is None else list(names_in(features))
+        data = {name: without_missing_codes(what, each) if name in known else each for name, each in data.items()}
+        return {name: without_missing_labels(what, each) if name == label else each for name, each in data.items()}
+    if isinstance(data, tuple | list):
+        several = [without_missing_codes(what, value) for value in data]
+        return several if isinstance(data, list) else tuple(several)
     data = data if label is None else without_missing_labels(what, data, [label])
     return without_missing_codes(what, data, None if features is None else list(names_in(features)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from dask_train.collections.delayed import are_parts
 from dask_train.data.columns import Column, Columns
 from dask_train.driver.settings import RunInputs
 from dask_train.fitting.logged import params_of_estimator
@@ -275,7 +276,7 @@ def evals_of(
     if validation_data is not None:
         if eval_set is not None:
             raise ValueError("validation_data and eval_set are two ways to say the same. Pass one of them.")
-        if not isinstance(validation_data, tuple | list):  # a frame like the data
+        if not isinstance(validation_data, tuple | list) or are_parts(validation_data):  # a frame like the data
             named = {name: value for name, value in by_name.items() if isinstance(value, str)}
             validation_data = (validation_data, None)
         elif not 2 <= len(validation_data) <= 3:

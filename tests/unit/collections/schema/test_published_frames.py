@@ -42,14 +42,47 @@ def test_each_column_of_a_data_set_is_a_frame_or_an_array(data: Any, names: dict
 TORN = FRAME.assign(kind=pd.Categorical(["u", None]))
 
 
-@pytest.mark.parametrize("data", [TORN, TORN["kind"], {"kind": TORN["kind"]}, (TORN, np.ones(2))], ids=type)
+FORMS = [TORN, TORN["kind"], {"kind": TORN["kind"]}, (np.ones(2), TORN), [np.ones(2), TORN["kind"]]]
+
+
+@pytest.mark.parametrize("data", FORMS, ids=type)
 def test_a_missing_one_has_no_code(data: Any) -> None:
     with pytest.raises(ValueError, match="1 values of column 'kind' of data are missing"):
         without_missing("data", data, None, None)
 
 
+@pytest.mark.parametrize("part", FORMS, ids=type)
+def test_a_missing_one_of_a_delayed_partition_is_told_in_its_task(part: Any) -> None:
+    (checked,) = without_missing("data", [delayed(part)], None, None)
+    with pytest.raises(ValueError, match="1 values of column 'kind' of data are missing"):
+        checked.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("data", [FRAME, {"kind": FRAME["kind"]}, (FRAME, FRAME["y"]), [FRAME, FRAME["y"]]], ids=type)
+def test_data_in_which_none_is_missing_keeps_its_form(data: Any) -> None:
+    (part,) = without_missing("data", [delayed(data)], None, None)
+    for checked in (without_missing("data", data, None, None), part.compute(scheduler="sync")):
+        assert type(checked) is type(data)
+        assert len(checked) == len(data)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_name_that_two_columns_have_is_told(lazy: bool) -> None:
+    frame = FRAME.set_axis(["a", "a", "y"], axis=1)
+    data = dd.from_pandas(frame, npartitions=1) if lazy else frame
+    for names in ((None, None), (None, "y"), (["a"], "y")):
+        with pytest.raises(ValueError, match=r"data names 'a' more than once\. Name each column once"):
+            without_missing("data", data, *names)
+    assert without_missing("data", data, ["y"], None) is not None
+
+
 def test_labels_are_told_apart_and_other_columns_do_not_count() -> None:
     with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
         without_missing("data", TORN, "a", "kind")
+    with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
+        without_missing("data", dict(TORN), "a", "kind")
+    with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
+        without_missing("data", [delayed(TORN)], "a", "kind")[0].compute(scheduler="sync")
     assert without_missing("data", TORN, ["a"], "y") is TORN
+    assert without_missing("data", dict(TORN), "a", "y").keys() == dict(TORN).keys()
     pd.testing.assert_frame_equal(without_missing("data", LAZY, None, "y").compute(scheduler="sync"), FRAME)

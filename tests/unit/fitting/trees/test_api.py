@@ -9,9 +9,12 @@ import pandas as pd
 import pytest
 import xgboost
 import xgboost.dask
+from dask import delayed
 
 import dask_train as dt
 from dask_train.fitting import start as api
+from dask_train.fitting.trees.api import evals_of
+from dask_train.fitting.trees.settings import TreesSettings
 
 X, Y = np.zeros((8, 2)), np.arange(8) % 2
 
@@ -152,6 +155,11 @@ def test_rows_to_validate_on_have_their_weights_and_first_scores_however_they_ar
     (found,) = tasks[0].evals
     assert found.columns.places() == {"x": 0, "y": 1, "sample_weight": 2}
     assert found.columns.margins == 3
+
+
+def test_a_list_of_delayed_partitions_to_validate_on_is_one_set_however_many_there_are():
+    settings = TreesSettings(validation_data=[delayed(FRAME), delayed(FRAME)])
+    assert evals_of(settings, None, None, by_name={}) == [(settings.validation_data, None, {})]
 
 
 def test_rows_to_validate_on_have_one_list_of_weights():
