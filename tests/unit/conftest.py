@@ -47,10 +47,14 @@ def own_pool(keep_warm_s: float = 60.0) -> Iterator[Pool]:
         pool.trim()
         deadline = time.monotonic() + 30.0
         generations = chain((0, 1), repeat(2))  # most is found among what is new, without going through all modules
+        generation = 0
         while pool.descriptor != -1 and time.monotonic() < deadline:
-            if gc.collect(next(generations)) == 0:
+            generation = next(generations)
+            if gc.collect(generation) == 0:
                 time.sleep(0.01)  # a thread that was told to end may still read
             pool.trim()
+        if generation == 2:
+            gc.freeze()  # what has been imported since the last time is not gone through again
         assert (pool.used_bytes, pool.descriptor) == (0, -1), "all is freed, and nobody reads it any more"
     finally:
         if pool._trimmer is not None:
