@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,10 +46,15 @@ def own_pool(keep_warm_s: float = 60.0) -> Iterator[Pool]:
         yield pool
         pool.trim()
         deadline = time.monotonic() + 30.0
-        while pool.descriptor != -1 and time.monotonic() < deadline:  # a thread that was told to end may still read
-            gc.collect()
-            time.sleep(0.01)
+        generations = chain((0, 1), repeat(2))  # most is found among what is new, without going through all modules
+        generation = 0
+        while pool.descriptor != -1 and time.monotonic() < deadline:
+            generation = next(generations)
+            if gc.collect(generation) == 0:
+                time.sleep(0.01)  # a thread that was told to end may still read
             pool.trim()
+        if generation == 2:
+            gc.freeze()  # what has been imported since the last time is not gone through again
         assert (pool.used_bytes, pool.descriptor) == (0, -1), "all is freed, and nobody reads it any more"
     finally:
         if pool._trimmer is not None:

@@ -22,7 +22,12 @@ def has_logic(file: Path) -> bool:
 
 def rooms_with_logic() -> set[Path]:
     """Return folders below ``src/dask_train`` that hold a module with logic, relative to it."""
-    return {file.parent.relative_to(SOURCE) for file in SOURCE.rglob("*.py") if has_logic(file)}
+    found: set[Path] = set()
+    for file in SOURCE.rglob("*.py"):
+        room = file.parent.relative_to(SOURCE)
+        if room not in found and has_logic(file):
+            found.add(room)
+    return found
 
 
 def folders_of_tests() -> set[Path]:

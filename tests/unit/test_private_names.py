@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,14 +39,33 @@ OURS = {
 }
 
 
+KINDS = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
+    *(ast.Name, ast.Attribute, ast.Call),
+)
+
+
 def is_private(name: str) -> bool:
     return name.startswith("_") and name.strip("_") != "" and not name.endswith("__")
 
 
-def defined(tree: ast.AST) -> set[str]:
+@cache
+def nodes(text: str) -> list[ast.AST]:
+    """Return what a file may define, import or name, in order."""
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, KINDS)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_nodes() -> Iterator[None]:
+    """They take a hundred megabytes."""
+    yield
+    nodes.cache_clear()
+
+
+def defined(text: str) -> set[str]:
     """Return names that a file defines: functions, classes, variables, and attributes of ``self`` and ``cls``."""
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes(text):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 names.add(name)
@@ -91,31 +111,26 @@ def named(node: ast.AST, own: set[str], ours: set[str]) -> Iterator[str]:
 
 def private_parts(text: str, ours: set[str]) -> list[str]:
     """Return private parts of other libraries that a file uses, each with its line."""
-    tree = ast.parse(text)
-    own = defined(tree) | OURS | DOCUMENTED
+    own = defined(text) | OURS | DOCUMENTED
     ours = ours | own
     return [
         f"line {node.lineno}: {part}"  # type: ignore[attr-defined]
-        for node in ast.walk(tree)
+        for node in nodes(text)
         for part in (*imported(node), *named(node, own, ours))
     ]
 
 
 def test_they_are_used_in_compat_alone() -> None:
     texts = {path.relative_to(SOURCE): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
-    ours = set().union(*(defined(ast.parse(text)) for text in texts.values()))
+    ours = set().union(*map(defined, texts.values()))
     outside = {path: text for path, text in texts.items() if path.parts[0] != "compat"}
     used = [f"{path}, {part}" for path, text in outside.items() for part in private_parts(text, ours)]
     assert used == [], "give each of these a function in dask_train.compat, or use a public interface"
 
 
 def test_names_of_ours_are_still_used() -> None:
-    used = {
-        node.attr
-        for p in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(p.read_text()))
-        if isinstance(node, ast.Attribute)
-    }
+    texts = (path.read_text() for path in SOURCE.rglob("*.py"))
+    used = {node.attr for text in texts for node in nodes(text) if isinstance(node, ast.Attribute)}
     assert OURS - used == set()
 
 

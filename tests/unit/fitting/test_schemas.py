@@ -31,7 +31,7 @@ NAMES: dict[str, Any] = {"features": ["a", "kind"], "label": "y"}
 def keras_model() -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """A model, and what fit and evaluate take besides."""
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     return model, {"verbose": 0, "workers": 0}, {}
 
 

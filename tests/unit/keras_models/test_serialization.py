@@ -155,7 +155,7 @@ def mixed_precision(**settings: Any) -> Any:
     keras.config.set_dtype_policy("mixed_float16")
     try:
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), Scale(2.0), keras.layers.Dense(1)])
-        model.compile("adam", "mse", **settings)
+        model.compile("adam", "mse", run_eagerly=True, **settings)
     finally:
         keras.config.set_dtype_policy("float32")
     return model
@@ -253,12 +253,12 @@ def test_compilation_is_kept_and_metric_values_are_not() -> None:
 def test_what_an_earlier_compile_has_left_counts_as_for_keras() -> None:
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", ["mse"], loss_weights=[2.0], metrics=["mae"], weighted_metrics=["mse"])
-    model.compile(keras.optimizers.SGD(0.001))
+    model.compile(keras.optimizers.SGD(0.001), run_eagerly=True)
     other = moved(model)
     history = fit(other)
     assert history == fit(model)
     assert set(history) == {"loss", "mae", "mse"}
-    model.compile("sgd", "mae", metrics=["mse"])
+    model.compile("sgd", "mae", metrics=["mse"], run_eagerly=True)
     other = moved(model)
     assert (history := fit(other)) == fit(model)
     assert set(history) == {"loss", "mse"}
@@ -390,7 +390,7 @@ def test_the_model_that_is_sent_is_left_as_it_was() -> None:
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
 def test_quantized_models_travel_without_the_optimizer_that_trained_what_was_replaced(mode: str) -> None:
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(6), keras.layers.Dense(1)], name="net")
-    model.compile("adam", "mse", metrics=["mae"])
+    model.compile("adam", "mse", metrics=["mae"], run_eagerly=True)
     fit(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of layers without anything to quantize
@@ -421,7 +421,7 @@ def test_layers_with_lora_travel_with_their_adapters() -> None:
     model = keras.Model(inputs, outputs)
     attention.query_dense.enable_lora(1)  # of which the config of its block tells nothing
     model.layers[-1].enable_lora(2, lora_alpha=8)
-    model.compile("adam", "mse")
+    model.compile("adam", "mse", run_eagerly=True)
     fit(model)
     other = moved(model)
     assert_same(model, other)

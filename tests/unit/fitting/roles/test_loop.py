@@ -25,7 +25,7 @@ RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(12, 3)).astype("f4"), RANDOM.normal(size=(12, 1)).astype("f4")
 
 
-def made():
+def made(**compiled):
     """The model of the stored checkpoint."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
@@ -37,7 +37,7 @@ def made():
             layers.Dense(1),
         ]
     )
-    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"], **compiled)
     return model
 
 
@@ -83,15 +83,18 @@ def test_a_checkpoint_of_another_kind_of_model_is_refused(pool, tmp_path, monkey
 
 
 def test_a_history_of_the_users_own_goes_on_as_in_keras(pool, tmp_path):
+    def model():
+        return made(run_eagerly=True)  # without tracing, which would be most of what this takes
+
     ours, theirs = keras.callbacks.History(), keras.callbacks.History()
-    model = made()
+    one = model()
     for _ in range(2):
-        fitted(model, callbacks=[ours])
-        made().fit(X, Y, epochs=2, batch_size=4, callbacks=[theirs], verbose=0)
+        fitted(one, callbacks=[ours])
+        model().fit(X, Y, epochs=2, batch_size=4, callbacks=[theirs], verbose=0)
     assert (len(ours.history["loss"]), ours.epoch) == (len(theirs.history["loss"]), theirs.epoch) == (4, [0, 1])
     resumed = keras.callbacks.History()
-    fitted(made(), checkpoint=tmp_path, callbacks=[keras.callbacks.History()])
-    result = fitted(made(), checkpoint=tmp_path, resume=True, epochs=3, callbacks=[resumed])
+    fitted(model(), checkpoint=tmp_path, callbacks=[keras.callbacks.History()])
+    result = fitted(model(), checkpoint=tmp_path, resume=True, epochs=3, callbacks=[resumed])
     assert resumed.epoch == result.epoch == [0, 1, 2]
 
 

@@ -61,7 +61,7 @@ def of(loss: Any, *more: Any, **compiled: Any) -> Any:
         found = layer(found)
     model = Computes(x, layers.Dense(2)(found))
     model.loss_of = loss
-    settings: dict[str, Any] = {"optimizer": keras.optimizers.Adam(0.1, weight_decay=0.1), **compiled}
+    settings: dict[str, Any] = {"optimizer": keras.optimizers.SGD(0.1, momentum=0.5, weight_decay=0.1), **compiled}
     model.compile(**settings)
     model.optimizer.build(model.trainable_variables)
     return model
