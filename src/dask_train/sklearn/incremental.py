@@ -66,6 +66,8 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         Seed of the orders. Default: 0.
     train_kwargs
         Keywords of :func:`dask_train.train`, such as ``checkpoint``, ``resume``, ``streaming``, ``stop``, ``client``.
+        A fit that resumes with other parameters, classes, or another number of rows is an error; values of rows are
+        not compared.
         Default: none.
 
     Attributes
