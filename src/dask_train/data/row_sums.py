@@ -71,7 +71,7 @@ def _words(rows: np.ndarray) -> np.ndarray:
     """Return the values of rows as words, ``(n, words)``, in memory of their own: packed, where a row fills words."""
     rows = np.ascontiguousarray(rows).reshape(len(rows), int(np.prod(rows.shape[1:])))
     if rows.dtype.kind not in "biufcmM" or rows.dtype.itemsize not in (1, 2, 4, 8, 16) or rows.dtype.char in "gG":
-        texts = list(map(str, rows.ravel().tolist()))
+        texts = list(map(repr, rows.ravel().tolist()))
         known = {text: _text_word(text) for text in set(texts)}
         return np.array([known[text] for text in texts], np.uint64).reshape(rows.shape)
     size = min(8, rows.dtype.itemsize)
