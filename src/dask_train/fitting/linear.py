@@ -205,7 +205,7 @@ def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:
     fixed_params = {name: value for name, value in model.get_params().items() if name not in _FREE}
     params = {name: value if isinstance(value, str) else repr(value) for name, value in fixed_params.items()}
     configuration = {"model": type(model).__name__, "num_features": int(posed.columns[0].shape[1]), **params}
-    names = getattr(model, "feature_names_in_", None)
+    names = posed.learnt.get("feature_names_in_")
     if names is not None:
         configuration["features"] = [str(name) for name in names]
     classes = getattr(posed.problem, "classes", None)
@@ -223,7 +223,7 @@ def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
 
 
 def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple[FrameColumn, ...]) -> LinearResult:
-    schema = model.schema_
+    schema = posed.learnt["schema_"]
     outcome = posed.taken(result)
     if outcome is None:
         warn_not_fitted(model, result, "step")

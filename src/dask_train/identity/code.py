@@ -18,17 +18,23 @@ from dask_train.identity.parts import ValueParts
 from dask_train.identity.sources import Sources
 
 Code = type | types.FunctionType | types.ModuleType
-# What Python sets on classes and functions, and where it is defined.
+# What Python sets on classes and functions, and where it is defined; some only when they are used: copyreg notes
+# `__slotnames__` when an instance is first copied or pickled, and an enumeration of flags notes combinations.
 _PYTHONS_OWN = {
     "__dict__",
     "__weakref__",
+    "__slotnames__",
     "__module__",
     "__qualname__",
     "__wrapped__",
     "__firstlineno__",
     "__static_attributes__",
+    "__annotations_cache__",
     "_abc_impl",
+    "_value2member_map_",
 }
+# Set, to an empty dict, when a class without annotations is asked for them.
+_ANNOTATIONS = "__annotations__"
 # Of slots, and of what is written in C.
 _DESCRIPTORS = (
     types.MemberDescriptorType,
@@ -90,7 +96,7 @@ def _class_parts(cls: type) -> ValueParts:
     own = {
         name: value
         for name, value in vars(cls).items()
-        if name not in _PYTHONS_OWN and not isinstance(value, _DESCRIPTORS)
+        if name not in _PYTHONS_OWN and not isinstance(value, _DESCRIPTORS) and not (name == _ANNOTATIONS and not value)
     }
     return ValueParts(
         "class",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import dask
@@ -18,6 +19,7 @@ from dask_train.compat.sklearn import check_sample_weight
 from dask_train.driver.settings import RunSettings
 from dask_train.errors import ClosedError
 from dask_train.input_errors import made_at_the_call, raises_at_the_call, warn_at_the_call
+from dask_train.linear_model.attributes import attributes_of, set_attributes, taken_back_on_failure
 from dask_train.linear_model.blocks import Prediction, by_block
 from dask_train.linear_model.categories import names_with_indicators, schema_to_learn, with_indicators
 from dask_train.linear_model.checks import check_workers
@@ -39,6 +41,9 @@ from dask_train.report.progress import EstimatorDisplay, estimators_progress
 
 if TYPE_CHECKING:
     from dask_train.driver.result import Result
+
+# What is learnt from rows before they are solved for, and what that leaves of an earlier fit.
+_OF_ROWS = ("n_features_in_", "feature_names_in_", "schema_", "coef_", "classes_")
 
 
 class LinearEstimator(BaseEstimator):
@@ -107,7 +112,19 @@ class LinearEstimator(BaseEstimator):
         With 0 workers the rows are computed into this process.
         """
         self._check_params()
-        return self._pose(self._taken(X, y, sample_weight, workers, **self._checks))
+        before = attributes_of(self, _OF_ROWS)
+        try:
+            posed = self._pose(self._taken(X, y, sample_weight, workers, **self._checks))
+            learnt = attributes_of(self, _OF_ROWS)
+        finally:  # until they are fitted, the coefficients are those of before, of other columns
+            set_attributes(self, _OF_ROWS, before)
+
+        def take(found: Any) -> None:
+            with taken_back_on_failure(self, _OF_ROWS):
+                set_attributes(self, _OF_ROWS, learnt)
+                posed.take(found)
+
+        return replace(posed, take=take, learnt=learnt)
 
     def _posed_for(
         self, num_features: int, schema: FrameSchema | None, y: np.ndarray, labels: Callable[[], np.ndarray]
@@ -173,7 +190,7 @@ class LinearEstimator(BaseEstimator):
     def _learnt(self, X: Any) -> Any:
         """Note the schema of a frame, and return it with indicators of its categories; all else as it is."""
         schema = schema_to_learn(X)
-        # Coefficients of an earlier fit belong to its indicators.
+        # No warm start from coefficients of other indicators.
         if _categories(schema) != _categories(getattr(self, "schema_", None)):
             for name in ("coef_", "classes_"):
                 self.__dict__.pop(name, None)
@@ -207,7 +224,7 @@ class LinearEstimator(BaseEstimator):
         return lazy_columns(X, y, sample_weight, computed_here if self.workers == 0 else computed_in_shared_memory)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Return whether there are coefficients: a fit that failed has left other attributes."""
+        """Return whether there are coefficients."""
         return hasattr(self, "coef_")
 
     def __sklearn_tags__(self) -> Any:

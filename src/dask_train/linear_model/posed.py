@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from scipy.sparse import issparse
@@ -33,11 +33,14 @@ class Posed:
         Called with the ranks that solve it.
     take
         Lets the estimator take over what they have found.
+    learnt
+        Attributes that the estimator has of these rows, as soon as it takes over: the schema, and names of features.
     """
 
     columns: tuple[Any, ...]
     problem: Callable[[Ranks], Any]
     take: Callable[[Any], None]
+    learnt: Mapping[str, Any] = field(default_factory=dict)
 
     def inputs(self, workers: int | None) -> RunInputs:
         """Return the rows as a run takes them; sparse ones in memory are cut for so many workers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 from dask_train.collectives import ProcessGroup
 from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.data.indicators import Indicators
+from dask_train.data.row_sums import row_sums
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.fitting import FitFramework
 from dask_train.linear_model.group_ranks import GroupRanks
@@ -30,6 +30,8 @@ from dask_train.trainers.common.task import LoopTask
 
 # What an outcome has of what was solved.
 FOUND = "found"
+# Sums that tell rows apart: of each array, and of which rows of them belong together.
+_SUMS = ("X", "y", "sample_weight", "rows of X with those of y")
 
 
 class Linear(Framework):
@@ -162,22 +164,10 @@ class LinearRole(LoopRole, Refusing):
 
 
 def _told_apart(ranks: Any, parts: Sequence[Any]) -> dict[str, Any]:
-    """Return sums of the bits of each column over all ranks, which are the same however the rows are cut."""
-    mine = np.zeros(3, np.uint64)
+    """Return sums over the rows of all ranks, which are the same however the rows are cut, and in which order."""
+    mine = np.zeros(len(_SUMS), np.uint64)
     for columns in parts:
-        with np.errstate(over="ignore"):
-            mine[: len(columns)] += np.array([_sum_of_bits(column) for column in columns], np.uint64)
+        *of_each, together = row_sums(columns)
+        mine += np.array([*of_each, *[0] * (len(_SUMS) - len(columns) - 1), together], np.uint64)
     sums = ranks.all_reduce(mine).tolist()
-    bits = {name: f"{total:016x}" for name, total in zip(("X", "y", "sample_weight"), sums, strict=True)}
-    return {"rows": ranks.num_rows, **bits}
-
-
-def _sum_of_bits(column: Any) -> int:
-    if hasattr(column, "tocsr"):
-        matrix = column.tocsr()
-        # A sum again, of which sums over partitions don't depend on how rows are cut.
-        return (_sum_of_bits(matrix.data) + 3 * _sum_of_bits(matrix.indices)) % 2**64
-    if column.dtype.hasobject or column.dtype.itemsize not in (1, 2, 4, 8):
-        return sum(zlib.crc32(str(value).encode()) for value in column.ravel().tolist())
-    bits = np.ascontiguousarray(column).view(f"u{column.dtype.itemsize}")
-    return int(np.add.reduce(bits, axis=None, dtype=np.uint64))
+    return {"rows": ranks.num_rows, **{name: f"{total:016x}" for name, total in zip(_SUMS, sums, strict=True)}}

@@ -21,6 +21,7 @@ from dask_train.searching.checks import OtherKindError, UnfitRowsError
 from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
 from dask_train.searching.opening import optuna_here, points_left
+from dask_train.searching.stops import follow_stop, leave_stop
 from dask_train.searching.study import FinishedTrial, Handed, Study, closed
 from dask_train.searching.worker import NoMetricError, TrialDone, TrialPlace, TrialRequest
 from dask_train.trainers.common.score_names import score_name
@@ -73,7 +74,7 @@ class OptunaStudy(Study):
         self._num_begun = self._num_retries = 0
         self._is_stopped = False
         self._has_metric = False  # whether some trial had the metric, as far as that is known before it starts
-        study.stop = self._stop  # samplers that have no more to suggest call it, and Optuna's own is for `optimize`
+        follow_stop(study, self._stop)
         self._kept, self._places = kept, dict[int, list[str]]()
         self._to_take_up: deque[Any] = deque()
         self._ready: Handed | None = None
@@ -299,7 +300,7 @@ class OptunaStudy(Study):
 
     def close(self) -> None:
         """Leave Optuna's study as it was made; it may live for long, and holds neither data nor this any more."""
-        del self.study.stop
+        leave_stop(self.study, self._stop)
         self._built = closed
 
     def cut_short(self, why: str) -> None:

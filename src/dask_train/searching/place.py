@@ -5,7 +5,6 @@ A checksum of the rows tells whether a search resumes with the same data.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.peer import Peer
 from dask_train.collections.blocks import delayed_blocks
 from dask_train.collections.schema.category import missing_values
+from dask_train.data.row_sums import row_sums
 from dask_train.driver.handle import Run
 from dask_train.driver.preflight import check_checkpoints
 from dask_train.driver.settings import RunInputs, RunSettings
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 
 DATA, VALIDATION_DATA = "data", "validation_data"
-
-# Values are looked at so many at a time, with 16 bytes for each.
-_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +179,7 @@ def checksum_of(segments: SharedSegments, client: Client) -> str:
 
 
 def checksum_of_part(columns: Sequence[np.ndarray], first: int) -> int:
-    """Return the sum of the values of a part, each times a number that belongs to its place.
+    """Return the checksum of the rows of a part, of which that of the data set is the sum, modulo 2**64.
 
     Parameters
     ----------
@@ -191,21 +188,4 @@ def checksum_of_part(columns: Sequence[np.ndarray], first: int) -> int:
     first
         The number of the first row.
     """
-    total = 0
-    for number, column in enumerate(columns):
-        words = _words(column)
-        start = first * (words.size // max(1, len(column)))
-        for at in range(0, words.size, _AT_ONCE):
-            some = words[at : at + _AT_ONCE].astype(np.uint64)
-            places = np.arange(start + at, start + at + some.size, dtype=np.uint64)
-            total += int(np.sum(some * (2 * places + 1), dtype=np.uint64)) * (2 * number + 1)
-    return total % 2**64
-
-
-def _words(column: np.ndarray) -> np.ndarray:
-    """Return the values of an array as whole numbers, as many for each row."""
-    if column.dtype.kind == "O":
-        return np.fromiter((zlib.crc32(repr(value).encode()) for value in column.flat), np.uint32, column.size)
-    size = column.dtype.itemsize
-    values = np.ascontiguousarray(column).reshape(-1)
-    return values.view(f"u{size}" if size in (1, 2, 4, 8) else np.uint8)
+    return int(row_sums(columns, first)[-1])

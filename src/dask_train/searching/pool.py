@@ -154,13 +154,16 @@ class Slots:
             stop_all(self._peer, [slot.followed for slot in self._slots], _FINISHED)
 
     def _look_at(self, slot: PoolSlot) -> None:
-        followed, over = slot.followed, slot.followed.over  # asked first: what came before the end is still read
+        # Each is asked before what came before it: the end, then how a trial ended, then its scores, which a study
+        # may take long to store while the next ones arrive.
+        followed, over = slot.followed, slot.followed.over
+        outcomes = followed.new_values()
         for scores in followed.new_scores():
             handed = slot.handed
             is_its = handed is not None and scores.get("trial") == handed.number
             if handed is not None and is_its and self._study.scored(handed, scores):
                 followed.run.send(EndTrial(number=handed.number), rank=0)
-        for _, _, outcome in followed.new_values():
+        for _, _, outcome in outcomes:
             self._finish_trial(slot, outcome)
         if over:
             self._ended(slot)

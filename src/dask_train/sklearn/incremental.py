@@ -17,6 +17,7 @@ from dask_train.data.plan import Shuffle
 from dask_train.fitting.result import ledger_of_training
 from dask_train.fitting.settings import EpochSettings
 from dask_train.input_errors import made_at_the_call, raises_at_the_call
+from dask_train.linear_model.attributes import taken_back_on_failure
 from dask_train.linear_model.collections import is_dask
 from dask_train.linear_model.columns import computed_in_shared_memory, together
 from dask_train.predicting.api import predict
@@ -33,6 +34,9 @@ from dask_train.sklearn.collections import (
 )
 from dask_train.sklearn.learning import Learners, Learning, learnt
 from dask_train.training.api import train
+
+# What is learnt from rows before they are trained on.
+_OF_ROWS = ("n_features_in_", "feature_names_in_")
 
 
 def _has(name: str) -> Callable[[Any], bool]:
@@ -62,6 +66,8 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         Seed of the orders. Default: 0.
     train_kwargs
         Keywords of :func:`dask_train.train`, such as ``checkpoint``, ``resume``, ``streaming``, ``stop``, ``client``.
+        A fit that resumes with other parameters, classes, or another number of rows is an error; values of rows are
+        not compared.
         Default: none.
 
     Attributes
@@ -128,7 +134,8 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         DaskTrainError
             As :func:`dask_train.train` raises it.
         """
-        return self._learn(clone(self.estimator), X, y, sample_weight, self.epochs, reset=True, classes=classes)
+        with taken_back_on_failure(self, _OF_ROWS):
+            return self._learn(clone(self.estimator), X, y, sample_weight, self.epochs, reset=True, classes=classes)
 
     @raises_at_the_call
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
@@ -164,7 +171,9 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
                 f"{known.tolist()}. Name all of them with the first rows, or call fit."
             )
         before = clone(self.estimator) if is_first else self.estimator_
-        return self._learn(before, X, y, sample_weight, 1, reset=is_first, classes=classes if known is None else known)
+        classes = classes if known is None else known
+        with taken_back_on_failure(self, _OF_ROWS):
+            return self._learn(before, X, y, sample_weight, 1, reset=is_first, classes=classes)
 
     def _learn(
         self, estimator: Any, X: Any, y: Any, weight: Any, epochs: int, *, reset: bool, classes: Any = None

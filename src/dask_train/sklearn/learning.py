@@ -104,6 +104,8 @@ class Learning(Refusing):
             return LoopTask(epochs=self.epochs, **of_batches)
         checkpoints = session.checkpoints()
         begun_with = {**_configuration(self.estimator), **of_batches, "rows": session.num_rows}
+        if "classes" in self.more:
+            begun_with["classes"] = [repr(each) for each in np.asarray(self.more["classes"]).tolist()]
         return LoopTask(
             epochs=self.epochs,
             **of_batches,

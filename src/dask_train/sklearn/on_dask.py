@@ -13,11 +13,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dask_train.compat.sklearn import check_sample_weight
 from dask_train.data.ledger import Ledger
 from dask_train.input_errors import raises_at_the_call
+from dask_train.linear_model.attributes import taken_back_on_failure
 from dask_train.linear_model.collections import is_dask
 from dask_train.predicting.api import predict
 from dask_train.sklearn import outputs
 from dask_train.sklearn.collections import as_features, check_features, rows_once, rows_together, targets
 from dask_train.sklearn.fitting import check_compiled, fitted
+
+# What `fit` learns from rows before it trains.
+_OF_ROWS = ("classes_", "_is_one_target", "n_features_in_", "feature_names_in_")
 
 
 class OnDask(BaseEstimator):
@@ -72,9 +76,14 @@ class OnDask(BaseEstimator):
         DaskTrainError
             As :func:`dask_train.fit` raises it.
         """
+        with taken_back_on_failure(self, _OF_ROWS):  # they belong to the model, which is the one of before
+            self._fit(X, y, sample_weight, kwargs)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, keywords: Mapping[str, Any]) -> None:
         if isinstance(self.model, keras.Model):
             check_compiled(self.model)
-        settings = {**(self.fit_kwargs or {}), **kwargs}
+        settings = {**(self.fit_kwargs or {}), **keywords}
         on_dask = is_dask(X, y, sample_weight)
         if y is not None and on_dask:
             check_features(self, X, reset=True)
@@ -100,7 +109,6 @@ class OnDask(BaseEstimator):
         self._check_model(model)
         ledger = fitted(model, X, y, settings, is_checked=not on_dask)
         self.model_, self.history_, self.ledger_ = model, model.history, ledger
-        return self
 
     def _targets(self, y: Any) -> Any:
         """Targets as the network gets them, ``(n, targets)``."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import abc
+import copy
+import enum
 import functools
 import importlib
 import sys
@@ -94,6 +97,32 @@ def test_classes_by_value_count_with_their_parents_and_attributes():
     found = [digest(by_value(source.format(*text))) for text in texts]
     assert len(set(found)) == 4
     assert found[0] == digest(by_value(source.format(*texts[0])))
+
+
+def used(cls):
+    """Let Python note on a class what it notes at the first use."""
+    assert not cls.__annotations__
+    if issubclass(cls, enum.Enum):
+        return cls(3), ~cls(1)
+    return copy.copy(cls()), cloudpickle.dumps(cls()), isinstance(1, cls)
+
+
+def test_classes_count_alike_before_and_after_their_first_use():
+    class Plain:
+        def fit(self): ...
+
+    class Abstract(abc.ABC):  # noqa: B024 - what registers its subclasses
+        rate = 0.5
+
+    class Flags(enum.Flag):
+        FIRST = 1
+        SECOND = 2
+
+    for cls in (Plain, Abstract, Flags, type("Estimator", (Ridge,), {})):
+        before, names = digest(cls), {*vars(cls)}
+        used(cls)
+        assert {*vars(cls)} > names
+        assert digest(cls) == before, cls
 
 
 def test_what_others_import_and_what_travels_by_value():

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 
 import dask_train as dt
 from dask_train import linear_model as ours
+from dask_train.linear_model.fitting import Task
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(500, 4))
@@ -103,14 +104,13 @@ def test_a_model_keeps_the_schema_of_its_frame_for_predictions_elsewhere():
     assert ours.Ridge().fit(X, SIGNAL).schema_ is None
 
 
-def test_coefficients_of_other_categories_go_where_a_later_fit_fails():
+def test_a_warm_start_is_none_from_coefficients_of_other_categories():
     frame = pd.DataFrame({"colour": pd.Categorical(np.resize(["red", "green"], 500))})
     other = frame.assign(colour=frame["colour"].cat.reorder_categories(["red", "green"]))
     model = ours.LogisticRegression(warm_start=True).fit(frame, BINARY)
     with pytest.raises(ValueError, match="one class only"):
         model.fit(other, np.zeros(500))
-    with pytest.raises(NotFittedError):
-        model.predict(frame)
+    assert model.schema_.categories == {"colour": ["green", "red"]}, "those of its coefficients"
     np.testing.assert_allclose(model.fit(other, BINARY).coef_[0, ::-1], model.fit(frame, BINARY).coef_[0], rtol=1e-3)
 
 
@@ -129,3 +129,18 @@ def test_frames_whose_rows_may_not_belong_together_are_refused():
     model = ours.Ridge(workers=0).fit(ordered[["a", "b"]], ordered["y"])
     with pytest.raises(ValueError, match="not cut from one frame"):
         model.score(ordered[["a", "b"]], frame["y"])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("fails", ["while it is posed", "while it is solved", "when it is taken"])
+def test_a_fit_that_fails_leaves_the_model_with_the_columns_of_its_coefficients(fails, monkeypatch):
+    frame = pd.DataFrame({"n": X[:, 0], "c": pd.Categorical(BINARY)})
+    model = ours.LogisticRegression(max_iter=100).fit(frame, BINARY)
+    before = {name: value for name, value in vars(model).items() if name.endswith("_")}
+    labels = np.zeros(500) if fails == "while it is posed" else BINARY
+    model.set_params(max_iter=1 if fails == "when it is taken" else 100)
+    if fails == "while it is solved":
+        monkeypatch.setattr(Task, "__call__", lambda *_: 1 / 0)
+    with pytest.raises((ValueError, ZeroDivisionError, ConvergenceWarning)):
+        model.fit(pd.DataFrame(X[:, :3], columns=["a", "b", "c"]), labels)
+    assert {name: value for name, value in vars(model).items() if name.endswith("_")} == before

@@ -71,6 +71,13 @@ def test_rows_are_told_apart_by_their_bits_and_not_by_how_they_are_cut(dtype):
     assert told((x, Y, np.ones(6)))["sample_weight"] != whole["sample_weight"]
 
 
+def test_rows_are_told_apart_by_which_labels_they_have():
+    whole, odd = told((X, Y)), "rows of X with those of y"
+    exchanged = told((X, Y[::-1].copy()))
+    assert {name for name in whole if whole[name] != exchanged[name]} == {odd}
+    assert told((X[:, ::-1], Y))["X"] != whole["X"]
+
+
 def test_sparse_rows_are_told_apart_by_their_places_too():
     one, other = np.zeros((2, 3)), np.zeros((2, 3))
     one[0, 1] = other[0, 2] = 5.0

@@ -42,3 +42,11 @@ def test_it_changes_with_a_value_and_with_the_order(number):
 
 def test_columns_that_are_exchanged_are_others():
     assert in_parts(COLUMNS[:2]) != in_parts([COLUMNS[1], COLUMNS[0]])
+
+
+def test_values_that_are_exchanged_in_pairs_are_others():
+    rows = np.zeros(20)
+    rows[[0, 3]] = 1.0
+    exchanged = np.zeros(20)
+    exchanged[[1, 2]] = 1.0
+    assert in_parts([rows]) != in_parts([exchanged])

@@ -68,6 +68,19 @@ def test_a_grid_is_gone_through_once_by_several_at_a_time_also_where_a_point_was
     assert trials(study).num_left == 0, "nothing is left for another call either"
 
 
+def test_two_searches_of_one_study_end_each_by_itself_and_stop_together():
+    study = opened(optuna.samplers.GridSampler({"x": [0.0, 0.5]}, seed=0))
+    one, other = trials(study, most=50), trials(study, most=50)
+    first, second = one.next(), other.next()
+    one.done(first, done(first, 0.5))
+    other.done(second, done(second, 0.5))
+    assert (one.num_left, other.num_left) == (0, 0), "the sampler has said so once"
+    one.close()
+    study.stop()
+    other.close()
+    assert "stop" not in vars(study), "as it was made"
+
+
 def test_what_keras_would_have_warned_of_is_kept_once():
     searched = trials(most=3)
     for _ in range(3):

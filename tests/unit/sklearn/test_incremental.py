@@ -67,8 +67,9 @@ def test_labels_that_are_named_are_not_looked_for(monkeypatch):
     assert model.classes_.tolist() == ["maybe", "no", "yes"]
     np.testing.assert_array_equal(model.estimator_.theta_[1:], wanted.theta_)
     with pytest.raises(ValueError, match=r"y has the label 'no', which is none of the classes \['yes'\]"):
-        model.fit(X, LABELS, classes=["yes"])
+        model.fit(X[:, :2], LABELS, classes=["yes"])
     assert model.classes_.tolist() == ["maybe", "no", "yes"], "those of what was learnt"
+    assert model.n_features_in_ == 3
 
 
 def test_a_fit_begins_anew_and_leaves_what_was_passed_as_it_is():

@@ -71,6 +71,24 @@ def test_checks_of_scikit_learn_as_far_as_those_of_keras_pass(estimator):
     assert failed == {}
 
 
+class Interrupted(keras.callbacks.Callback):
+    def on_epoch_begin(self, *_):
+        raise KeyboardInterrupt
+
+
+def test_a_fit_that_does_not_end_leaves_the_model_and_what_its_outputs_mean():
+    found, other = classifier().fit(X, LABELS), np.where(X[:, 2] > 0, "sick", "healthy")
+    labels, features = found.predict(X), found.n_features_in_
+    with pytest.raises(KeyboardInterrupt):
+        found.fit(X[:, :3], other, callbacks=[Interrupted()])
+    assert (found.classes_.tolist(), found.n_features_in_) == (["no", "yes"], features)
+    assert (found.predict(X) == labels).all()
+    found = classifier()
+    with pytest.raises(KeyboardInterrupt):
+        found.fit(X, LABELS, callbacks=[Interrupted()])
+    assert not hasattr(found, "classes_")
+
+
 def test_labels_probabilities_and_confidences_as_scikit_learn_has_them():
     found = classifier().fit(X, LABELS)
     assert found.classes_.tolist() == ["no", "yes"]

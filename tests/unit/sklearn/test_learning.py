@@ -57,6 +57,10 @@ def test_what_goes_on_learns_the_rest_once_and_nothing_once_it_is_through(pool, 
         ({"seed": 4, "shuffle": False}, "shuffle was True, and is False; seed was 3, and is 4"),
         ({"alpha": 0.5}, r"estimator__alpha was 0\.001, and is 0\.5"),
         ({"data": (X[:40], Y[:40])}, "rows was 50, and is 40"),
+        (
+            {"data": (X, np.where(Y == "no", "a", "b")), "more": {"classes": np.array(["a", "b"])}},
+            r"classes\[0\] was \"'no'\", and is \"'a'\"; classes\[1\] was \"'yes'\", and is \"'b'\"",
+        ),
     ],
 )
 def test_other_batches_or_another_estimator_are_no_way_to_go_on(pool, tmp_path, settings, told):

@@ -122,6 +122,14 @@ def _needs_groups(splitter: Any) -> bool:
 
 def _numbers(selection: Any, num_rows: int) -> np.ndarray:
     numbers = np.asarray(selection)
+    if numbers.dtype == bool and numbers.shape != (num_rows,):
+        raise ValueError(
+            f"cv gives a mask of shape {numbers.shape}, and there are {num_rows} rows. Pass one value each."
+        )
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "biu"):
+        raise ValueError(
+            f"cv gives rows as {numbers.dtype} of shape {numbers.shape}. Pass whole numbers from 0, or a mask, (n,)."
+        )
     numbers = np.flatnonzero(numbers) if numbers.dtype == bool else numbers.astype(np.int64)
     if len(numbers) and (numbers.min() < -num_rows or numbers.max() >= num_rows):
         raise ValueError(f"cv gives rows up to {numbers.max()}, and there are {num_rows}. Pass numbers from 0.")

@@ -109,7 +109,9 @@ class GridStudy(Study):
         self.num_fits = 0
         if kept is not None and kept.state is not None:
             state = kept.state
-            self._scores, self.warnings = dict(state.scores), dict.fromkeys(state.warnings, 0)
+            # What failed may have failed for want of memory, of a file or of a host.
+            self._scores = {key: score for key, score in state.scores.items() if not score.error}
+            self.warnings = dict.fromkeys(state.warnings, 0)
             self.num_fits, self.refit_s = state.num_fits, state.refit_s
         self._units: deque[tuple[Candidates | Refit, bool]] = deque((unit, False) for unit in self._all_units())
         if self._scores:
@@ -271,10 +273,18 @@ class GridStudy(Study):
         if not math.isfinite(self.table[f"mean_test_{self.refit}"][self.best_index]):
             why = f"No candidate has a score {self.refit!r} on every fold: each failed on some, or its score is NaN."
             raise self._failed(why, errors)
-        if self._kept is not None and self._kept.best_model is not None:
-            self._take_best(self._kept.best_model)
+        if (fitted := self._kept_best()) is not None:
+            self._take_best(fitted)
         else:
             self._units.append((Refit(estimator=self._estimator, params=self._candidates[self.best_index]), False))
+
+    def _kept_best(self) -> Any:
+        """Return the best candidate as it was fitted in an earlier call; None if it was not, or was another one."""
+        fitted = None if self._kept is None else self._kept.best_model
+        if fitted is None or self.best_index is None:
+            return None
+        best = candidate_of(self.best_index, self._estimator, self._candidates[self.best_index])
+        return fitted if text_of(fitted) == text_of(best.whole) else None
 
     def _failed(self, what: str, errors: Sequence[tuple[tuple[int, int], str]]) -> RoleFailedError:
         """Return an error with the first one of fits, if there are any."""

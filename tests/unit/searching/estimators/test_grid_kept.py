@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,10 +26,12 @@ from dask_train.errors import CheckpointError, PlacementError
 from dask_train.searching import best_model
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.grid import GridState, GridStudy
+from dask_train.searching.estimators.prefixes import FoldScore
 from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.rows import RowTable
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.tasks import EstimatorTasks
+from dask_train.searching.estimators.units import Refit
 from dask_train.searching.going_on import SearchState, check_goes_on
 from dask_train.searching.kept import kept_search
 from dask_train.searching.opening import open_study
@@ -109,26 +112,53 @@ def test_a_grid_goes_on_with_what_has_no_scores(tmp_path):
     with kept_search(policy, ASKED, GridState, resume=True) as kept:
         work = grid(kept, log)
         ended_before = {each.number for each in work.ended}
-        assert len(ended_before) == 3
-        assert done(work) == 3
+        assert len(ended_before) == 2
+        assert done(work) == 7, "two folds and all rows, and what failed on four folds"
         work.end()
     assert set(log.begun) == set(log.ended) == set(range(6)) - ended_before
-    assert [state for state, *_ in log.ended.values()].count("FAIL") == 1, "a C below 0"
+    assert [state for state, *_ in log.ended.values()].count("FAIL") == 2, "a C below 0"
     for number, fold, score in log.written:
         assert score == whole.table[f"split{fold}_test_score"][number]
     assert all(value == whole.table["mean_test_score"][number] for number, (_, value, _) in log.ended.items() if value)
     assert work.best[:2] == (whole.best_index, whole.table["mean_test_score"][whole.best_index])
     with kept_search(policy, ASKED, GridState, resume=True) as kept:
         again = grid(kept)
-        assert done(again) == 0
+        assert done(again) == 6, "what failed, and the best one is there"
     for found in (work, again):
         assert found.best_index == whole.best_index
-        assert found.num_fits == whole.num_fits
+        assert found.num_fits > whole.num_fits, "each attempt counts"
         assert [each.number for each in sorted(found.ended, key=lambda each: each.number)] == list(range(6))
         for name, column in whole.table.items():
             if "time" not in name and "param" not in name:
                 np.testing.assert_array_equal(found.table[name], column, err_msg=name)
         np.testing.assert_array_equal(found.best[2].predict_proba(X), whole.best[2].predict_proba(X))
+
+
+def test_fits_that_failed_are_tried_again_and_another_candidate_may_be_the_best(tmp_path):
+    policy = Checkpoint(tmp_path / "kept", every_steps=1)
+    whole = grid(None)
+    done(whole)
+    with kept_search(policy, ASKED, GridState, resume=False) as kept:
+        work = grid(kept)
+        while (handed := work.next()) is not None:
+            outcome = handed.request.work(handed.request, None, TABLES)
+            if not isinstance(handed.request.work, Refit):
+                scores, num_fits = outcome.parts
+                spoilt = [
+                    FoldScore(candidate=each.candidate, error="OSError: the disk is full")
+                    if each.candidate == whole.best_index
+                    else each
+                    for each in scores
+                ]
+                outcome = replace(outcome, parts=(spoilt, num_fits))
+            work.done(handed, outcome)
+        work.end()
+    assert work.best[0] != whole.best_index
+    with kept_search(policy, ASKED, GridState, resume=True) as kept:
+        again = grid(kept)
+        done(again)
+    assert again.best[:2] == whole.best[:2]
+    np.testing.assert_array_equal(again.best[2].predict_proba(X), whole.best[2].predict_proba(X))
 
 
 def test_another_grid_is_refused_and_so_are_other_folds(tmp_path):
@@ -224,7 +254,7 @@ def test_a_grid_that_an_earlier_version_has_kept_is_resumed_and_its_model_stays(
     for _ in range(3):  # checkpoints follow, of which only the last one and the best stay
         with kept_search(policy, ASKED, GridState, resume=True) as kept:
             work = grid(kept)
-            assert done(work) == 0
+            assert done(work) == 6, "what failed"
             work.end()
         assert (work.best[0], work.refit_s, [*work.warnings]) == (whole.best[0], 0.5, ["odd"])
         np.testing.assert_array_equal(work.best[2].predict_proba(X), whole.best[2].predict_proba(X))
@@ -246,5 +276,5 @@ def test_what_an_error_has_left_without_scores_is_fitted_in_the_next_call(tmp_pa
     assert found.best_params["standardscaler__with_mean"] in (True, False)
     with kept_search(policy, ASKED, GridState, resume=True) as kept:
         work = grid(kept)
-        assert done(work) == 3, "two folds, and all rows"
+        assert done(work) == 7, "two folds and all rows, and what failed on four folds"
     assert np.isfinite(work.table["mean_test_score"]).sum() == 4
