@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Sequence
 from types import FunctionType
@@ -21,6 +22,21 @@ _KERAS_OWN = ("_model", "params")
 _DERIVED = ("monitor_op", "min_delta")
 # The name under which variables are kept with callbacks.
 _VARIABLES = "the variables of callbacks"
+# The name under which is kept that callbacks have ended training, with their arguments.
+_ENDED = "ended by callbacks"
+# Keras' own callbacks that never stop training.
+_NEVER_STOP = (
+    "BackupAndRestore",
+    "CSVLogger",
+    "History",
+    "LearningRateScheduler",
+    "ModelCheckpoint",
+    "ProgbarLogger",
+    "ReduceLROnPlateau",
+    "RemoteMonitor",
+    "SwapEMAWeights",
+    "TensorBoard",
+)
 
 
 def send_callbacks(callbacks: Sequence[Any], variables: Variables | None = None) -> bytes:
@@ -81,6 +97,31 @@ def held_by(callbacks: Sequence[CallbackProgress], variables: Variables) -> list
     names = [*(type(one.callback).__qualname__ for one in callbacks), _VARIABLES]
     states = _pickled([one.changed() for one in callbacks], variables)
     return [CallbackState(name, state) for name, state in zip(names, states, strict=True)]
+
+
+def ended_by(callbacks: Sequence[CallbackProgress]) -> CallbackState:
+    """Return that callbacks have ended training, with the arguments of each that may have done so."""
+    return CallbackState(_ENDED, json.dumps([[name, one.arguments()] for name, one in _may_stop(callbacks)]).encode())
+
+
+def has_ended(callbacks: Sequence[CallbackProgress], saved: Sequence[CallbackState]) -> bool:
+    """Return whether callbacks have ended training that these would end, too: they were passed the same arguments."""
+    ended = next((each.state for each in saved if each.name == _ENDED), None)
+    if ended is None:
+        return False
+    waiting = _may_stop(callbacks)
+    for name, arguments in json.loads(ended):
+        same = next((each for each in waiting if each[0] == name and each[1].has_arguments(arguments)), None)
+        if same is None:
+            return False
+        waiting.remove(same)
+    return True
+
+
+def _may_stop(callbacks: Sequence[CallbackProgress]) -> list[tuple[str, CallbackProgress]]:
+    classes = [(type(one.callback), one) for one in callbacks]
+    never = [cls.__module__.startswith("keras.") and cls.__name__ in _NEVER_STOP for cls, _ in classes]
+    return [(cls.__qualname__, one) for (cls, one), left_out in zip(classes, never, strict=True) if not left_out]
 
 
 def _pickled(attributes_of_each: Sequence[dict[str, Any]], variables: Variables) -> list[bytes]:

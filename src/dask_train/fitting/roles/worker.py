@@ -18,6 +18,8 @@ from dask_train.fitting.roles.loop import CALLBACKS, KerasLoop
 from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.models import build, built_already
 from dask_train.fitting.roles.sent_callbacks import (
+    ended_by,
+    has_ended,
     held_by,
     matched,
     open_callbacks,
@@ -145,6 +147,8 @@ class Worker(ABC):
         counting_once = means_of_all(self.backend, self.share) if self.session.size > 1 else nullcontext()
         with closing(batches), counting_once:
             self._fit_to_the_end(callbacks, validation)
+        if self.loop.stopped:  # perhaps before this call, so that no callback of it has said so
+            model.stop_training = True
         return self.outcome(callbacks)
 
     def _fit_to_the_end(self, callbacks: Any, validation: Any) -> None:
@@ -282,13 +286,19 @@ class Worker(ABC):
             self._held = num_times, [list(state) for state in states]
             if unknown := [state.name for state in states if not state.state]:
                 self.loop.mirror_no_more(f"what callback {unknown[0]} holds can't be pickled.")
+        if getattr(self.model, "stop_training", False) and not self.moment.control.halt:
+            return [*self._held[1], list(ended_by(self._progress))]
         return self._held[1]
+
+    def callbacks_end_again(self, saved: list[list[Any]]) -> bool:
+        """Return whether callbacks had ended training in a checkpoint, and have the same arguments now."""
+        return has_ended(self._progress, _callback_states(saved))
 
     def _restore_callbacks(self, saved: list[list[Any]]) -> None:
         """Let callbacks hold what others held, once training begins; a notice names those that begin anew."""
         if not self.leads:
             return
-        states, lost = matched(self.callbacks, [CallbackState(*state) for state in saved], self.variables)
+        states, lost = matched(self.callbacks, _callback_states(saved), self.variables)
         if lost and self.loop.takes_place:
             self.loop.start_all_again(f"worker 0 was lost, whose callback {lost[0]} can't be pickled")
         for name in lost:
@@ -311,6 +321,10 @@ class Worker(ABC):
             callbacks=[] if in_process else states_of(self.callbacks, self.variables),
             warnings=[warning for warning in (*self._warnings, *outcome.warnings) if warning],
         )
+
+
+def _callback_states(saved: list[list[Any]]) -> list[CallbackState]:
+    return [CallbackState(*state) for state in saved]
 
 
 @contextmanager

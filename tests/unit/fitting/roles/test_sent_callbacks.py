@@ -10,6 +10,8 @@ import pytest
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.sent_callbacks import (
     CallbackState,
+    ended_by,
+    has_ended,
     held_by,
     matched,
     open_callbacks,
@@ -123,6 +125,26 @@ def test_progress_of_a_call_that_resumed_continues_in_a_third_one():
     third = Stopping(2, 0.1)
     take_states([third], states, Variables())
     assert (third.count, third.best) == (1, 0.5)
+
+
+def test_callbacks_that_ended_training_are_known_by_their_arguments():
+    earlier = [Stopping(2, 0.1), Counting(0)]
+    progress = progress_of(earlier)
+    earlier[0].on_epoch_end()
+    saved = [*held_by(progress, Variables()), ended_by(progress)]
+    assert not has_ended(progress, saved[:-1])
+    assert has_ended(progress_of([Counting(0), Stopping(2, 0.1), Locking()]), saved), "another one ends nothing less"
+    assert has_ended(progress_of(earlier), saved), "they may have been used"
+    assert not has_ended(progress_of([Stopping(3, 0.1), Counting(0)]), saved)
+    assert not has_ended(progress_of([Counting(0)]), saved)
+
+
+def test_those_of_keras_that_never_stop_end_nothing():
+    class CSVLogger(Counting):
+        __module__ = "keras.src.callbacks.csv_logger"
+
+    saved = [ended_by(progress_of([CSVLogger(1), Counting(0)]))]
+    assert has_ended(progress_of([Counting(0)]), saved)
 
 
 def test_what_a_checkpoint_holds_and_can_not_be_read_is_told():
