@@ -168,7 +168,7 @@ class KerasLoop(TrainingLoop):
         return replace(checkpoint, shared=shared, own=own, arrays=[], callbacks=[], metrics=[], rates=[])
 
     def _has_ended(self, checkpoint: FitCheckpoint) -> bool:
-        """Return whether callbacks had ended training with the epoch; one that they stopped within an epoch continues."""
+        """Return whether callbacks had ended training with an epoch; one that they stopped within continues."""
         ends_again = None if checkpoint.batch else self.ends_again
         return ends_again is not None and ends_again(checkpoint.shared[CALLBACKS])
 

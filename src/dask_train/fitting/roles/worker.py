@@ -319,6 +319,7 @@ class Worker(ABC):
             header=header,
             arrays=arrays,
             callbacks=[] if in_process else states_of(self.callbacks, self.variables),
+            stop_training=bool(getattr(self.model, "stop_training", False)),
             warnings=[warning for warning in (*self._warnings, *outcome.warnings) if warning],
         )
 
