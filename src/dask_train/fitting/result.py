@@ -164,12 +164,18 @@ def trained(
         return loop_result(result, outcome, model, schema)
     if outcome.header:  # else it is the very model that was trained
         load_parts(model, outcome.header, outcome.arrays)
+        model.stop_training = outcome.stop_training
     if unchanged := take_states(callbacks, outcome.callbacks, variables, keep_changed=True):
         warn_at_the_call(
             f"{', '.join(unchanged)} changed here while callbacks changed the copy in the first worker, and stays as "
             "it is here. Hand each call of fit a list or dict of its own."
         )
-    model.history = _history(model, callbacks, {**params, "steps": outcome.num_steps}, outcome)
+    params = {**params, "steps": outcome.num_steps}
+    if outcome.header:
+        for callback in callbacks:
+            # Not by their own set_model, which has run in the first worker; TensorBoard's writes files.
+            vars(callback).update(_model=model, params=params)
+    model.history = _history(model, callbacks, params, outcome)
     return loop_result(result, outcome, model, schema)
 
 

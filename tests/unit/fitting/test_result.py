@@ -66,16 +66,19 @@ def batches(first, done, *, epoch=0, batch_size=4):
 def test_the_user_s_model_has_the_weights_and_history_and_warns():
     mine, theirs = network(), network()
     header, arrays = model_to_parts(theirs)
-    callbacks = [keras.callbacks.History(), keras.callbacks.History()]
+    callbacks = [keras.callbacks.History(), keras.callbacks.EarlyStopping()]
     came = replace(OUTCOME, header=header, arrays=arrays, warnings=["of a kind"], callbacks=[b"", b""])
+    came = replace(came, stop_training=True)
     with pytest.warns(UserWarning, match="of a kind"):
         found = trained(result_of(came), mine, callbacks, {"epochs": 4, "verbose": 0}, {}, Variables())
     for one, other in zip(mine.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+    assert mine.stop_training, "a callback has stopped training, as in Keras' own fit"
     assert mine.history is callbacks[0]
     assert (mine.history.history, mine.history.epoch) == (OUTCOME.history, [2, 3])
     assert mine.history.params == {"epochs": 4, "verbose": 0, "steps": 3}
     assert mine.history.model is mine
+    assert (callbacks[1].model, callbacks[1].params) == (mine, mine.history.params)
     assert (found.model, found.best_epoch, found.all_reduce_s, found.waiting_s) == (mine, 2, 0.5, 0.25)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -45,10 +46,14 @@ class KerasLoop(TrainingLoop):
         Validation by a scorer, in the first worker; None without one.
     new_rates
         Learning rates that take the place of those of the checkpoint; None if these stay.
+    ends_again
+        Return whether callbacks of this call end training where those of a checkpoint, which it is given, have ended
+        it; None if training continues in any case.
     """
 
     beside: ValidationBeside | None = None
     new_rates: list[float | None] | None = None
+    ends_again: Callable[[list[list[Any]]], bool] | None = None
     _kept_unscored: FitCheckpoint | None = None  # whose scorer has ended with its run
     _validated: list[int] | None = None  # the weights that have a score, where one is looked at
 
@@ -161,6 +166,11 @@ class KerasLoop(TrainingLoop):
         }
         own = [{OWN: values, METRICS: [] if rank else checkpoint.metrics} for rank, values in enumerate(checkpoint.own)]
         return replace(checkpoint, shared=shared, own=own, arrays=[], callbacks=[], metrics=[], rates=[])
+
+    def _has_ended(self, checkpoint: FitCheckpoint) -> bool:
+        """Return whether callbacks had ended training with an epoch; one that they stopped within continues."""
+        ends_again = None if checkpoint.batch else self.ends_again
+        return ends_again is not None and ends_again(checkpoint.shared[CALLBACKS])
 
     def _take_over(self, checkpoint: FitCheckpoint) -> None:
         if self.beside is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Sequence
 from types import FunctionType
@@ -12,12 +13,30 @@ import cloudpickle  # type: ignore[import-untyped]
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.variables import Variables
 from dask_train.identity.code import module_of
+from dask_train.trainers.common.callback_progress import CallbackProgress
 from dask_train.trainers.common.fit_checkpoint import CallbackState
 
 # What Keras sets on a callback; the model stays where it is.
 _KERAS_OWN = ("_model", "params")
+# What Keras' callbacks that monitor a score derive from their arguments at the end of their first epoch.
+_DERIVED = ("monitor_op", "min_delta")
 # The name under which variables are kept with callbacks.
 _VARIABLES = "the variables of callbacks"
+# The name under which is kept that callbacks have ended training, with their arguments.
+_ENDED = "ended by callbacks"
+# Keras' own callbacks that never stop training.
+_NEVER_STOP = (
+    "BackupAndRestore",
+    "CSVLogger",
+    "History",
+    "LearningRateScheduler",
+    "ModelCheckpoint",
+    "ProgbarLogger",
+    "ReduceLROnPlateau",
+    "RemoteMonitor",
+    "SwapEMAWeights",
+    "TensorBoard",
+)
 
 
 def send_callbacks(callbacks: Sequence[Any], variables: Variables | None = None) -> bytes:
@@ -65,19 +84,54 @@ def open_callbacks(sent: bytes) -> tuple[list[Any], Variables]:
 
 def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
     """Pickle what each callback holds now; empty if that can't be. The last one is that of variables."""
+    return _pickled([_held(callback) for callback in callbacks], variables)
+
+
+def progress_of(callbacks: Sequence[Any]) -> list[CallbackProgress]:
+    """Return the progress of each callback, before training begins."""
+    return [CallbackProgress(each, _without_progress(each)) for each in callbacks]
+
+
+def held_by(callbacks: Sequence[CallbackProgress], variables: Variables) -> list[CallbackState]:
+    """Return what training has changed in each callback so far, and in the variables."""
+    names = [*(type(one.callback).__qualname__ for one in callbacks), _VARIABLES]
+    states = _pickled([one.changed() for one in callbacks], variables)
+    return [CallbackState(name, state) for name, state in zip(names, states, strict=True)]
+
+
+def ended_by(callbacks: Sequence[CallbackProgress]) -> CallbackState:
+    """Return that callbacks have ended training, with the arguments of each that may have done so."""
+    return CallbackState(_ENDED, json.dumps([[name, one.arguments()] for name, one in _may_stop(callbacks)]).encode())
+
+
+def has_ended(callbacks: Sequence[CallbackProgress], saved: Sequence[CallbackState]) -> bool:
+    """Return whether callbacks have ended training that these would end, too: they were passed the same arguments."""
+    ended = next((each.state for each in saved if each.name == _ENDED), None)
+    if ended is None:
+        return False
+    waiting = _may_stop(callbacks)
+    for name, arguments in json.loads(ended):
+        same = next((each for each in waiting if each[0] == name and each[1].has_arguments(arguments)), None)
+        if same is None:
+            return False
+        waiting.remove(same)
+    return True
+
+
+def _may_stop(callbacks: Sequence[CallbackProgress]) -> list[tuple[str, CallbackProgress]]:
+    classes = [(type(one.callback), one) for one in callbacks]
+    never = [cls.__module__.startswith("keras.") and cls.__name__ in _NEVER_STOP for cls, _ in classes]
+    return [(cls.__qualname__, one) for (cls, one), left_out in zip(classes, never, strict=True) if not left_out]
+
+
+def _pickled(attributes_of_each: Sequence[dict[str, Any]], variables: Variables) -> list[bytes]:
     states, used = [], set[str]()
-    for callback in callbacks:
+    for attributes in attributes_of_each:
         try:
-            states.append(variables.dumps(_state(callback), used))
+            states.append(variables.dumps(_without_code(attributes), used))
         except Exception:
             states.append(b"")
     return [*states, pickle.dumps(variables.states(used))]
-
-
-def held_by(callbacks: Sequence[Any], variables: Variables) -> list[CallbackState]:
-    """Return what each callback holds now, and the variables."""
-    names = [*(type(one).__qualname__ for one in callbacks), _VARIABLES]
-    return [CallbackState(name, state) for name, state in zip(names, states_of(callbacks, variables), strict=True)]
 
 
 def matched(
@@ -121,6 +175,11 @@ def take_states(
 ) -> list[str]:
     """Let callbacks hold what others held that were sent, and variables, but those that have changed here meanwhile.
 
+    Parameters
+    ----------
+    callbacks
+        The callbacks, or the progress of each.
+
     Returns
     -------
     list of str
@@ -133,7 +192,8 @@ def take_states(
     read = variables.reader(known)
     for callback, state in zip(callbacks, of_callbacks, strict=False):
         if state:
-            callback.__dict__.update(read(state))
+            take = callback.take if isinstance(callback, CallbackProgress) else vars(callback).update
+            take(read(state))
     return variables.take(known, keep_changed=keep_changed)
 
 
@@ -145,9 +205,15 @@ def _held(callback: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(callback).items() if name not in _KERAS_OWN}
 
 
-def _state(callback: Any) -> dict[str, Any]:
-    """Return what a callback holds, except for functions by value: a checkpoint must not bring back code of then."""
-    attributes = _held(callback).items()
+def _without_progress(callback: Any) -> tuple[str, ...]:
+    """Return names of attributes that a callback has from Keras, or sets anew from its arguments."""
+    return (*_KERAS_OWN, *(_DERIVED if hasattr(callback, "_set_monitor_op") else ()))
+
+
+def _without_code(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Leave out functions that travel by value: a checkpoint must not bring back code of then."""
     return {
-        name: value for name, value in attributes if not (isinstance(value, FunctionType) and module_of(value) is None)
+        name: value
+        for name, value in attributes.items()
+        if not (isinstance(value, FunctionType) and module_of(value) is None)
     }

@@ -103,6 +103,7 @@ class SynchronousWorker(Worker):
             lambda values: assign(passing, values),
         )
         self.loop.on_resize(self._hand_over, self.loop.deal_again)
+        self.loop.ends_again = self.callbacks_end_again
         self.loop.keep(state)
         self.resume(callbacks)
         self.loop.validate_again()

@@ -109,10 +109,13 @@ class Variables:
         By their keys.
     before
         What each of them holds at first.
+    touched
+        Keys of those that have been seen to hold something else since, though they may hold the same again.
     """
 
     known: dict[str, Variable] = field(default_factory=dict)
     before: dict[str, list[Any]] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, callbacks: Any) -> Variables:
@@ -135,6 +138,10 @@ class Variables:
         """Keys of the variables that hold something else than at first."""
         return [key for key, each in self.known.items() if not _same(self.before[key], each.content)]
 
+    def note(self) -> None:
+        """Note which variables have changed."""
+        self.touched.update(self.changed)
+
     def lost(self) -> list[str]:
         """Return the names of those that have changed, and can't come back."""
         return [name_of(key) for key, state in self.states().items() if not state]
@@ -156,7 +163,8 @@ class Variables:
 
     def states(self, used: Set[str] = frozenset()) -> dict[str, bytes]:
         """Return what the changed ones hold, and those that values use, pickled; empty for what can't come back."""
-        waiting, states = [*self.changed, *sorted(used)], {}
+        self.note()
+        waiting, states = [*sorted(self.touched), *sorted(used)], {}
         while waiting:
             key = waiting.pop(0)
             if key not in states:
@@ -208,6 +216,7 @@ class Variables:
         for key in mine:
             if key not in changed:
                 self.known[key].take(read(states[key]))
+                self.touched.add(key)
         return [name_of(key) for key in mine if key in changed]
 
 

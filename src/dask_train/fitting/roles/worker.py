@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dask_train.fitting.backends import Backend
@@ -18,7 +17,16 @@ from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.loop import CALLBACKS, KerasLoop
 from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.models import build, built_already
-from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of, take_states
+from dask_train.fitting.roles.sent_callbacks import (
+    ended_by,
+    has_ended,
+    held_by,
+    matched,
+    open_callbacks,
+    progress_of,
+    states_of,
+    take_states,
+)
 from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
 from dask_train.fitting.roles.trackers import means_of_all
 from dask_train.fitting.roles.validation import Validation
@@ -77,11 +85,12 @@ class Worker(ABC):
         self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"")
         if here is not None:
             self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks)
+        self._progress = progress_of(self.callbacks)
         self.share = RowFraction()
         self._warnings: list[str | None] = []
         self._aside: Aside | None = None
         self._held: tuple[int, list[list[Any]]] | None = None  # what callbacks hold, and how often they had run then
-        self._take_callbacks: Callable[[], Any] = tuple  # lets them hold what those of a checkpoint held
+        self._callback_states: list[bytes] = []  # of a checkpoint
 
     @property
     def position(self) -> Position:
@@ -138,6 +147,8 @@ class Worker(ABC):
         counting_once = means_of_all(self.backend, self.share) if self.session.size > 1 else nullcontext()
         with closing(batches), counting_once:
             self._fit_to_the_end(callbacks, validation)
+        if self.loop.stopped:  # perhaps before this call, so that no callback of it has said so
+            model.stop_training = True
         return self.outcome(callbacks)
 
     def _fit_to_the_end(self, callbacks: Any, validation: Any) -> None:
@@ -245,7 +256,14 @@ class Worker(ABC):
     def resume(self, callbacks: Any) -> None:
         """Let the first worker's callbacks continue where the loop begins."""
         if self.leads:
-            callbacks.resume(self.loop.first_of_call, self.loop.follow, self._take_callbacks)
+            callbacks.resume(self.loop.first_of_call, self.loop.follow, self._continue_callbacks)
+
+    def _continue_callbacks(self) -> None:
+        """Let callbacks, for which training has begun, continue what those of a checkpoint held."""
+        for progress in self._progress:
+            progress.note()
+        self.variables.note()
+        take_states(self._progress, self._callback_states, self.variables)
 
     def _model_state(self) -> dict[str, Any]:
         with self.session._link.spent.on(CHECKPOINTS):  # files are made in the background, checksums with them
@@ -264,22 +282,28 @@ class Worker(ABC):
         """Return what callbacks hold, pickled when they have run since it was asked for last."""
         num_times = 0 if self._aside is None else self._aside.num_times
         if self._held is None or self._held[0] != num_times:
-            states = held_by(self.callbacks, self.variables)
+            states = held_by(self._progress, self.variables)
             self._held = num_times, [list(state) for state in states]
             if unknown := [state.name for state in states if not state.state]:
                 self.loop.mirror_no_more(f"what callback {unknown[0]} holds can't be pickled.")
+        if getattr(self.model, "stop_training", False) and not self.moment.control.halt:
+            return [*self._held[1], list(ended_by(self._progress))]
         return self._held[1]
+
+    def callbacks_end_again(self, saved: list[list[Any]]) -> bool:
+        """Return whether callbacks had ended training in a checkpoint, and have the same arguments now."""
+        return has_ended(self._progress, _callback_states(saved))
 
     def _restore_callbacks(self, saved: list[list[Any]]) -> None:
         """Let callbacks hold what others held, once training begins; a notice names those that begin anew."""
         if not self.leads:
             return
-        states, lost = matched(self.callbacks, [CallbackState(*state) for state in saved], self.variables)
+        states, lost = matched(self.callbacks, _callback_states(saved), self.variables)
         if lost and self.loop.takes_place:
             self.loop.start_all_again(f"worker 0 was lost, whose callback {lost[0]} can't be pickled")
         for name in lost:
             self.session.notice(f"Callback {name} begins anew: what it held can't be pickled, so no checkpoint has it.")
-        self._take_callbacks = partial(take_states, self.callbacks, states, self.variables)
+        self._callback_states = states
 
     def handed_over(self, outcome: Outcome) -> Outcome:
         """Return what the first worker does: an outcome with the model and callbacks as they are now."""
@@ -295,8 +319,13 @@ class Worker(ABC):
             header=header,
             arrays=arrays,
             callbacks=[] if in_process else states_of(self.callbacks, self.variables),
+            stop_training=bool(getattr(self.model, "stop_training", False)),
             warnings=[warning for warning in (*self._warnings, *outcome.warnings) if warning],
         )
+
+
+def _callback_states(saved: list[list[Any]]) -> list[CallbackState]:
+    return [CallbackState(*state) for state in saved]
 
 
 @contextmanager

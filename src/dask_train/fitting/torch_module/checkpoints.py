@@ -55,6 +55,32 @@ def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
     comparing.check_same(*({**each, SCHEDULE: None} for each in (then, now)))
 
 
+def as_begun(then: dict[str, Any], now: dict[str, Any], optimizer_state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return this call's configuration, with an optimizer that an earlier call left as it was at the beginning.
+
+    A scheduler changes learning rates in the optimizer. So a value that is the checkpoint's own is as good as the one
+    that training began with; both continue with the checkpoint's.
+
+    Parameters
+    ----------
+    then, now
+        The configurations of the checkpoint and of this call.
+    optimizer_state
+        The optimizer's ``state_dict()`` in the checkpoint.
+    """
+    groups = [(then.get("optimizer") or {}).get("groups", []), _describe_groups(optimizer_state["param_groups"])]
+    optimizer = now["optimizer"]
+    if {len(each) for each in groups} != {len(optimizer["groups"])}:
+        return now
+    begun = [_group_as_begun(*each) for each in zip(*groups, optimizer["groups"], strict=True)]
+    return {**now, "optimizer": {**optimizer, "groups": begun}}
+
+
+def _group_as_begun(then: dict[str, Any], kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    continues = {name for name, value in now.items() if name in kept and value == kept[name]}
+    return {name: then.get(name) if name in continues else value for name, value in now.items()}
+
+
 def schedule_notice(then: dict[str, Any], now: dict[str, Any]) -> str:
     """Return a notice if the checkpoint's schedule has other arguments than the one of this call; else ``""``."""
     began, begins = then.get(SCHEDULE), now.get(SCHEDULE)
@@ -76,14 +102,17 @@ def mode_of(model: Any, name: str) -> str:
 
 
 def _describe_optimizer(optimizer: Any) -> dict[str, Any]:
-    groups = [
+    return {"class": type(optimizer).__name__, "groups": _describe_groups(optimizer.param_groups)}
+
+
+def _describe_groups(param_groups: Any) -> list[dict[str, Any]]:
+    return [
         {
             **{name: _plain(value) for name, value in group.items() if name not in ("params", *_LEFT_OUT)},
             "params": len(group["params"]),
         }
-        for group in optimizer.param_groups
+        for group in param_groups
     ]
-    return {"class": type(optimizer).__name__, "groups": groups}
 
 
 def _describe_scheduler(scheduler: Any) -> dict[str, Any]:

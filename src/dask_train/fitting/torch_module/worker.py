@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from functools import partial
 from typing import Any
 
 from dask_train.collectives import ProcessGroup
 from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
-from dask_train.fitting.torch_module.checkpoints import check_same, schedule_notice
 from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
+from dask_train.fitting.torch_module.loop import TRAINING, ModuleLoop
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
 from dask_train.fitting.torch_module.share_steps import ShareSteps
 from dask_train.fitting.torch_module.shares import ModuleShares, computing_alike
@@ -28,7 +27,6 @@ from dask_train.trainers.common.agreement import GroupAgreement
 from dask_train.trainers.common.entry import Shown
 from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.guard import Guard
-from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.sync_point import LeftError
@@ -144,7 +142,7 @@ class ModuleWorker:
             self._local = LocalSteps(self._module, self._own.loss, group, tells_outputs=looks)
             self._outer = OuterSteps(self._module, group, task.outer, rounds=task.wire is not None)
         self._agreement = GroupAgreement(group)
-        self.loop = TrainingLoop(task, session, self._agreement, check=partial(_check_same, session))
+        self.loop = ModuleLoop(task, session, self._agreement)
         same = Named.same_on_all(self._module)
         self._guard = Guard(same, group, Named.value_of, Named.assign, ADVICE)
         if task.was_compiled and self.loop.leads:
@@ -186,7 +184,7 @@ class ModuleWorker:
         """Train to the end."""
         loop, own = self.loop, self._own
         state = RankState()
-        state.shared("training", self._state, lambda state: own.restore(from_plain(state)))
+        state.shared(TRAINING, self._state, lambda state: own.restore(from_plain(state)))
         if (outer := self._outer) is not None:
             state.shared("outer", lambda: plain(outer.state()), lambda state: self._restore_outer(from_plain(state)))
             state.own(
@@ -216,7 +214,7 @@ class ModuleWorker:
             own.schedule(epoch, self._agreement.of_first(logs))
             loop.epoch_done(**logs)
         outcome = loop.outcome(
-            lambda: {} if self._task.in_process is not None else {"training": plain(own.state(), copies=False)}
+            lambda: {} if self._task.in_process is not None else {TRAINING: plain(own.state(), copies=False)}
         )
         if self._agreement.replaceable is not None:
             self._agreement.replaceable.confirm()  # one that is lost before needs the others
@@ -312,12 +310,3 @@ class ModuleWorker:
         with closing(batches):
             passing.through(batches, data, min(num_batches, self._task.validation_steps or num_batches))
         return {f"val_{name}": value for name, value in self._results_of(passing.metrics).items()}
-
-
-# A function, not a method: a bound method in the loop would form a cycle that keeps the data alive until garbage
-# collection.
-def _check_same(session: Session, then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Check that training continues as it began; print a notice where the checkpoint has another schedule."""
-    check_same(then, now)
-    if session.rank == 0 and (notice := schedule_notice(then, now)):
-        session.notice(notice)

@@ -42,6 +42,8 @@ class Outcome:
         Of which epoch the model is, where that of the best checkpoint was to be taken; None of the last.
     stop_reason
         Why the loop has ended training early; empty if it has not.
+    stop_training
+        Keras' flag of the trained model: whether training was ended early, by a callback or by the loop.
     all_reduce_s, waiting_s
         Seconds that this role has waited for others, and summed; and waited alone.
     """
@@ -61,3 +63,4 @@ class Outcome:
     callbacks: list[bytes] = field(default_factory=list, repr=False)
     best_epoch: int | None = None
     stop_reason: str = ""
+    stop_training: bool = False

@@ -158,12 +158,12 @@ class SyncedLoop(ABC):
             self._check_size(checkpoint)
             self._take_over(checkpoint)
             self._stop_reason = "" if checkpoint.batch else self._rules.met(self.history, self._reported_epochs)
+            self.stopped = bool(self._stop_reason) or self._has_ended(checkpoint)
             position = (checkpoint.epoch, checkpoint.batch, checkpoint.steps)
-            resume_point = (*position, checkpoint.shared, checkpoint.own, self._stop_reason)
+            resume_point = (*position, checkpoint.shared, checkpoint.own, self._stop_reason, self.stopped)
         agreed = self._agreement.of_first(resume_point)
         if agreed is not None:
-            epoch, batch, steps, shared, own, self._stop_reason = agreed
-            self.stopped = bool(self._stop_reason)
+            epoch, batch, steps, shared, own, self._stop_reason, self.stopped = agreed
             self.start = self.position = Position(epoch, batch, steps)
             self._saved_steps = steps
             state.restore_shared(shared, within_epoch=batch > 0)
@@ -323,6 +323,10 @@ class SyncedLoop(ABC):
     def _take_over(self, checkpoint: FitCheckpoint) -> None:
         """Continue the history of a checkpoint; in the first rank."""
         self.history, self._reported_epochs, self._read = checkpoint.history, checkpoint.epochs, checkpoint.read
+
+    def _has_ended(self, checkpoint: FitCheckpoint) -> bool:  # noqa: ARG002 - only Keras' callbacks end training
+        """Return whether training was over at a checkpoint, and ends again in this call; in the first rank."""
+        return False
 
     def _note(self, epoch: int, scores: dict[str, Any]) -> None:
         """Append the scores of an epoch to the history."""

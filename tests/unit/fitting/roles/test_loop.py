@@ -98,6 +98,45 @@ def test_a_history_of_the_users_own_goes_on_as_in_keras(pool, tmp_path):
     assert resumed.epoch == result.epoch == [0, 1, 2]
 
 
+class Stopping(keras.callbacks.Callback):
+    """Stops training at the end of the second epoch; or ``within`` it, once."""
+
+    def __init__(self, patience, within=False):
+        super().__init__()
+        self.patience, self.within, self.epoch = patience, within, 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.within and (self.epoch, batch) == (1, 1):
+            self.within, self.model.stop_training = False, True
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch + 1 >= self.patience:
+            self.model.stop_training = True
+
+
+def test_training_that_callbacks_have_ended_is_over_until_their_arguments_change(pool, tmp_path):
+    settings = {"checkpoint": tmp_path, "epochs": 5}
+    ended = fitted(made(), callbacks=[Stopping(2)], **settings)
+    again = fitted(made(), callbacks=[Stopping(2)], resume=True, **settings)
+    assert ended.epoch == again.epoch == [0, 1]
+    for one, other in zip(ended.model.weights, again.model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert again.model.stop_training
+    more = fitted(made(), callbacks=[Stopping(3)], resume=True, **settings)
+    assert more.epoch == [0, 1, 2]
+    assert fitted(made(), callbacks=[], resume=True, **settings).epoch == [0, 1, 2, 3, 4]
+
+
+def test_training_that_was_stopped_within_an_epoch_continues(pool, tmp_path):
+    settings = {"checkpoint": tmp_path, "epochs": 3, "resume": True}
+    fitted(made(), callbacks=[Stopping(9, within=True)], **settings)
+    continued = fitted(made(), callbacks=[Stopping(9, within=True)], **settings)
+    assert (continued.epoch, int(continued.model.optimizer.iterations)) == ([0, 1, 2], 9)
+
+
 @pytest.mark.parametrize(
     ("several", "size", "batch", "first", "left"),
     [(1, 9, 4, 3, 1), (1, 9, 9, 8, 1), (3, 9, 4, 3, 3), (3, 9, 6, 3, 1), (3, 8, 7, 6, 2), (3, 8, 8, 6, 1)],

@@ -10,9 +10,12 @@ import pytest
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.sent_callbacks import (
     CallbackState,
+    ended_by,
+    has_ended,
     held_by,
     matched,
     open_callbacks,
+    progress_of,
     send_callbacks,
     states_of,
     take_states,
@@ -35,6 +38,22 @@ class Locking(Counting):
     def __init__(self) -> None:
         super().__init__(0)
         self.lock = threading.Lock()
+
+
+class Stopping(Counting):
+    """A callback of Keras that monitors a score: it derives ``min_delta`` at the end of the first epoch."""
+
+    def __init__(self, patience: int, min_delta: float) -> None:
+        super().__init__(0)
+        self.patience, self.min_delta, self.monitor_op, self.best = patience, min_delta, None, None
+
+    def _set_monitor_op(self) -> None:
+        self.monitor_op, self.min_delta = min, -self.min_delta
+
+    def on_epoch_end(self) -> None:
+        if self.monitor_op is None:
+            self._set_monitor_op()
+        self.count, self.best = self.count + 1, 0.5
 
 
 class Explosive:
@@ -72,12 +91,60 @@ def test_one_that_holds_by_now_what_can_not_be_sent_stays_as_it_was():
 
 
 def test_those_of_a_checkpoint_are_matched_by_class_the_first_to_the_first():
-    kept = held_by([Counting(1), Locking(), Counting(2)], Variables())
+    earlier = [Counting(0), Locking(), Counting(0)]
+    progress = progress_of(earlier)
+    earlier[0].count, earlier[2].count = 1, 2
+    kept = held_by(progress, Variables())
     callbacks = [Locking(), Counting(0), Counting(0), Counting(0)]
     states, lost = matched(callbacks, kept, Variables())
     assert lost == ["Locking"]
     take_states(callbacks, states, Variables())
     assert [callback.count for callback in callbacks] == [0, 1, 2, 0], "the last one is new and begins anew"
+
+
+def test_arguments_of_one_that_resumes_are_its_own():
+    earlier, later = Stopping(2, 0.1), Stopping(9, 0.3)
+    progress = progress_of([earlier])
+    earlier.on_epoch_end()
+    continuing = progress_of([later])
+    states, _ = matched([later], held_by(progress, Variables()), Variables())
+    take_states(continuing, states, Variables())
+    later.on_epoch_end()
+    assert (later.patience, later.min_delta, later.count, later.best) == (9, -0.3, 2, 0.5)
+
+
+def test_progress_of_a_call_that_resumed_continues_in_a_third_one():
+    states: list[bytes] = []
+    callback = Stopping(2, 0.1)
+    for _ in range(2):
+        progress = progress_of([callback])  # the second time it begins with what it is to continue with
+        take_states(progress, states, Variables())
+        if not states:
+            callback.on_epoch_end()
+        states, _ = matched([Stopping(2, 0.1)], held_by(progress, Variables()), Variables())
+    third = Stopping(2, 0.1)
+    take_states([third], states, Variables())
+    assert (third.count, third.best) == (1, 0.5)
+
+
+def test_callbacks_that_ended_training_are_known_by_their_arguments():
+    earlier = [Stopping(2, 0.1), Counting(0)]
+    progress = progress_of(earlier)
+    earlier[0].on_epoch_end()
+    saved = [*held_by(progress, Variables()), ended_by(progress)]
+    assert not has_ended(progress, saved[:-1])
+    assert has_ended(progress_of([Counting(0), Stopping(2, 0.1), Locking()]), saved), "another one ends nothing less"
+    assert has_ended(progress_of(earlier), saved), "they may have been used"
+    assert not has_ended(progress_of([Stopping(3, 0.1), Counting(0)]), saved)
+    assert not has_ended(progress_of([Counting(0)]), saved)
+
+
+def test_those_of_keras_that_never_stop_end_nothing():
+    class CSVLogger(Counting):
+        __module__ = "keras.src.callbacks.csv_logger"
+
+    saved = [ended_by(progress_of([CSVLogger(1), Counting(0)]))]
+    assert has_ended(progress_of([Counting(0)]), saved)
 
 
 def test_what_a_checkpoint_holds_and_can_not_be_read_is_told():

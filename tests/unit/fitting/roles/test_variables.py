@@ -15,6 +15,7 @@ from dask_train.fitting.roles.sent_callbacks import (
     held_by,
     matched,
     open_callbacks,
+    progress_of,
     send_callbacks,
     states_of,
     take_states,
@@ -199,8 +200,9 @@ def test_one_that_resumes_drops_what_came_after_the_checkpoint():
     callbacks = [Calling(seen.append, into=seen)]
     sent = send_callbacks(callbacks, Variables.of(callbacks))
     (lost,), variables = open_callbacks(sent)
+    progress = progress_of([lost])
     lost.function(0)
-    kept = held_by([lost], variables)
+    kept = held_by(progress, variables)
     lost.function("lost with its worker")
     (again,), variables = open_callbacks(sent)
     states, missed = matched([again], kept, variables)
@@ -222,9 +224,9 @@ def test_functions_of_one_that_resumes_are_those_of_now():
         return [Calling(gather)], lambda: count
 
     earlier, _ = counting(1)
-    variables = Variables.of(earlier)
+    variables, progress = Variables.of(earlier), progress_of(earlier)
     earlier[0].function()
-    kept = held_by(earlier, variables)
+    kept = held_by(progress, variables)
     later, count = counting(10)
     states, _ = matched(later, kept, Variables.of(later))
     take_states(later, states, Variables.of(later))
@@ -236,13 +238,38 @@ def test_functions_of_one_that_resumes_are_those_of_now():
 def test_a_checkpoint_of_other_callbacks_is_read():
     seen = []
     earlier = [Calling(None, a=1), Calling(None, into=seen)]
-    variables = Variables.of(earlier)
+    variables, progress = Variables.of(earlier), progress_of(earlier)
     seen.append(3)
-    kept = held_by(earlier, variables)
+    kept = held_by(progress, variables)
     later = [Calling(None, others=[])]
     states, _ = matched(later, kept[1:], Variables.of(later))
     take_states(later, states, Variables.of(later))
     assert later[0].into == [3]
+
+
+def test_lists_that_are_arguments_are_those_of_the_call_that_resumes():
+    earlier, later = [Calling(None, levels=[1], seen=[])], [Calling(None, levels=[2], seen=[])]
+    variables, progress = Variables.of(earlier), progress_of(earlier)
+    earlier[0].seen.append(3)
+    kept = held_by(progress, variables)
+    states, _ = matched(later, kept, Variables.of(later))
+    take_states(progress_of(later), states, Variables.of(later))
+    assert (later[0].levels, later[0].seen) == ([2], [3])
+
+
+def test_lists_that_hold_again_what_they_held_first_are_kept():
+    def calling(seen):
+        return [Calling(lambda: seen.append(1))]
+
+    seen, taken = [1], []  # the former as an earlier call has left it
+    callbacks, later = calling(seen), calling(taken)
+    variables, progress = Variables.of(callbacks), progress_of(callbacks)
+    seen.clear()
+    variables.note()
+    callbacks[0].function()
+    states, _ = matched(later, held_by(progress, variables), Variables.of(later))
+    take_states(later, states, Variables.of(later))
+    assert taken == [1]
 
 
 @pytest.mark.parametrize("value", [np.mean, sys, threading.Lock(), iter([]), object()])

@@ -134,6 +134,24 @@ def test_this_thread_trains_the_very_module_as_a_loop_by_hand_does(cold, no_leak
     assert "step" not in vars(optimizer)
 
 
+def test_an_optimizer_that_an_earlier_call_left_continues(cold, tmp_path):
+    """As in a notebook: its scheduled learning rate is the checkpoint's, not that of the beginning."""
+    settings = {"loss": torch.nn.CrossEntropyLoss(), "scheduler": partial(lr_scheduler.StepLR, step_size=1), **SETTINGS}
+    module, whole = network(), network()
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
+    dt.fit(whole, X, Y, epochs=3, seed=3, optimizer=partial(torch.optim.Adam, lr=0.05), **settings)
+    for epochs in (1, 2):
+        kept = {"checkpoint": tmp_path, "resume": epochs > 1, "seed": 3}
+        result = dt.fit(module, X, Y, epochs=epochs, optimizer=optimizer, **kept, **settings)
+    assert (result.epoch, result.notices) == ([0, 1], [])
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0005)
+    kept = {"checkpoint": tmp_path, "resume": True, "seed": 3}
+    fresh = dt.fit(network(), X, Y, epochs=3, optimizer=partial(torch.optim.Adam, lr=0.05), **kept, **settings)
+    check_same(fresh.model, whole)
+    with pytest.raises(dt.CheckpointError, match=r"lr was 0\.05, and is 0\.04"):
+        dt.fit(network(), X, Y, epochs=4, optimizer=partial(torch.optim.Adam, lr=0.04), **kept, **settings)
+
+
 def test_it_stops_goes_on_and_ends_with_the_best(cold, tmp_path):
     settings = {
         "loss": torch.nn.CrossEntropyLoss(),

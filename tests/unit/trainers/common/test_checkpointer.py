@@ -17,7 +17,7 @@ from dask_train.data.account import BatchRange
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.loop import mode_of
-from dask_train.fitting.roles.sent_callbacks import held_by, matched
+from dask_train.fitting.roles.sent_callbacks import held_by, matched, progress_of
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.serialization import restore_parts
@@ -402,7 +402,10 @@ class Locked(Counting):
 
 
 def test_callbacks_take_what_those_of_their_class_held():
-    held = held_by([Counting(1), Locked(threading.Lock()), Counting(2)], Variables())
+    counting = [Counting(0), Locked(threading.Lock()), Counting(0)]
+    progress = progress_of(counting)
+    counting[0].count, counting[2].count = 1, 2
+    held = held_by(progress, Variables())
     assert [each.name for each in held[:-1]] == ["Counting", "Locked", "Counting"]
     assert matched([Locked(0), Counting(0), Counting(0), Counting(0)], held, Variables()) == (
         [b"", held[0].state, held[2].state, b"", held[3].state],
