@@ -60,6 +60,25 @@ def set_best(estimator: Any, num_rounds: int, scores: Any) -> None:
     estimator._best_iteration, estimator._best_score = num_rounds, scores
 
 
+def continue_stopping(callback: Any, env: Any) -> None:
+    """Let ``early_stopping`` compare scores as it was passed, and go on with the best ones that it holds.
+
+    If other scores are computed now than those, it begins anew. Of another callback nothing is changed.
+
+    Replaces ``_EarlyStoppingCallback._init``. Without it ``min_delta`` is that of the call which training began with.
+    """
+    from lightgbm.callback import _EarlyStoppingCallback
+
+    if not isinstance(callback, _EarlyStoppingCallback):
+        return
+    progress = {name: getattr(callback, name) for name in ("best_score", "best_iter", "best_score_list")}
+    callback.enabled = callback.stopping_rounds > 0
+    callback._init(env)
+    known = [each[:2] for each in (progress["best_score_list"] or [()])[0]]
+    if known == [each[:2] for each in env.evaluation_result_list]:
+        vars(callback).update(progress)
+
+
 def free_network() -> None:
     """Close what boosters of this process have connected.
 

@@ -50,3 +50,20 @@ def test_weights_of_classes_that_are_forgotten():
 
 def test_a_network_that_there_is_not_is_freed_as_well():
     compat.free_network()
+
+
+def test_early_stopping_that_continues_compares_as_it_was_passed():
+    def at(number, value, begin, name="l2"):
+        scores = [lightgbm.basic.EvalResult("valid_0", name, value, maximize=False)]
+        return lightgbm.callback.CallbackEnv(None, {}, number, begin, 9, scores)
+
+    for name, best in (("l2", [1]), ("l1", [])):
+        stopping = lightgbm.early_stopping(3, min_delta=0.5, verbose=False)
+        vars(stopping).update(best_score=[1.0], best_iter=[1], best_score_list=[at(1, 1.0, 0).evaluation_result_list])
+        compat.continue_stopping(stopping, at(2, 0.9, 0, name))
+        assert len(stopping.best_score_list) == len(best)
+        assert stopping.best_iter == (best or [0])
+        stopping(at(2, 0.9, 0, name))
+        assert stopping.best_iter == (best or [2])
+    compat.continue_stopping(other := lightgbm.log_evaluation(), at(2, 0.9, 0))
+    assert vars(other) == vars(lightgbm.log_evaluation())

@@ -9,6 +9,7 @@ from them. LightGBM's ranks score their own rows only, so the first one scores w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +19,8 @@ import lightgbm
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from dask_train.compat.lightgbm import forget_class_weight, set_best, take_over_names
+from dask_train.compat.lightgbm import continue_stopping, forget_class_weight, set_best, take_over_names
+from dask_train.fitting.trees.callbacks import KeptCallbacks
 from dask_train.fitting.trees.lightgbm_params import last_scores, not_in_the_model, sums_by_row, training_params
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
@@ -95,21 +97,21 @@ class LightGBMRounds:
         In which they are.
     sets
         Makes the data.
-
-    Attributes
-    ----------
-    callbacks
-        Those of the rounds, the user's first; as they are now.
     """
 
     def __init__(self, task: TreesTask, session: Session, loop: RoundLoop, sets: DataSets) -> None:
         self._task, self._session, self._loop, self._sets = task, session, loop, sets
-        self.callbacks: list[Any] = []
+        self._kept = KeptCallbacks((), task.run)
         self._booster: Any = None
         self._objective: Any = None
         self._begin = 0  # the rounds of the model that was gone on with
         self._best = 0  # the best round so far, from early stopping
         self._ended = False  # whether a callback has ended the rounds
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """Return the callbacks of the rounds, the user's first, as they are now."""
+        return self._kept.callbacks
 
     def train(
         self,
@@ -127,7 +129,7 @@ class LightGBMRounds:
         sets = self._sets
         *own, record = callbacks  # the last one keeps the scores for the estimator
         settings, total, stopping = training_params(params, num_boost_round, by_row=sums_by_row(params, *sets.shape))
-        self.callbacks = [*own, *stopping]
+        self._kept = KeptCallbacks([*own, *stopping], self._task.run)
         if self._loop.keep(self._state(record)).steps:
             self._tell_of_other_draws(settings)
         elif init_model is not None:
@@ -173,6 +175,7 @@ class LightGBMRounds:
             callback.__dict__.setdefault("order", place - len(callbacks))
         in_order = sorted(callbacks, key=attrgetter("order"))
         end = self._begin + stop
+        first, unmatched = self._begin + self._loop.position.epoch, {id(each) for each in self._kept.unmatched}
         for done in self._loop.rounds(stop):
             number, self._best = self._begin + done, 0  # the best one of fewer rounds need not be that of more
             env = CallbackEnv(booster, params, number, self._begin, end, None)
@@ -183,10 +186,14 @@ class LightGBMRounds:
             if number == 0 and self._sets.first_score:
                 add_to_first_tree(booster, self._sets.first_score)
             env.evaluation_result_list = self._scored(feval)
+            if self._kept.resumed and number == first:
+                for callback in in_order:
+                    continue_stopping(callback, env)
+            anew = replace(env, begin_iteration=first)  # where callbacks begin that were not there before
             try:
                 for callback in in_order:
                     if not getattr(callback, "before_iteration", False):
-                        callback(env)
+                        callback(anew if id(callback) in unmatched else env)
             except EarlyStopException as early:
                 self._best = early.best_iteration + 1
                 self._ended = number + 1 < end  # after the last round it only tells which one was the best
@@ -205,10 +212,11 @@ class LightGBMRounds:
         """Return what survives a round: the booster, and callbacks with the scores that they look at."""
 
         def take() -> bytes:
-            return bytes(cloudpickle.dumps((self.callbacks, record.eval_result, self._begin, self._best, self._ended)))
+            return self._kept.dumps(record.eval_result, self._begin, self._best, self._ended)
 
         def restore(content: bytes) -> None:
-            self.callbacks, scores, self._begin, self._best, self._ended = cloudpickle.loads(content)
+            scores, self._begin, self._best, ended = self._kept.take(content)
+            self._ended = ended and self._kept.as_before
             self._sets.num_before = self._begin
             record.eval_result.update(scores)
 

@@ -13,6 +13,7 @@ from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.result import FitResult, result_of, warn_not_fitted
 from dask_train.fitting.schemas import note_schema
+from dask_train.fitting.trees.callbacks import in_own_dicts
 from dask_train.fitting.trees.task import EvalSet
 from dask_train.report.account import MetricCurves
 from dask_train.trainers.common.outcome import Outcome
@@ -126,15 +127,8 @@ def _take_states(callbacks: Sequence[Any], trained: Sequence[Any]) -> None:
     With ``workers=0`` these may be the very same objects, or share their dicts.
     """
     for mine, theirs in zip(callbacks, trained, strict=False):
-        for name, value in getattr(theirs, "__dict__", {}).items():
-            current = getattr(mine, name, None)
-            if current is value:
-                continue
-            if isinstance(current, dict) and isinstance(value, dict):
-                current.clear()
-                current.update(value)
-            else:
-                setattr(mine, name, value)
+        for name, value in in_own_dicts(mine, getattr(theirs, "__dict__", {})).items():
+            setattr(mine, name, value)
 
 
 def _best(estimator: Any) -> int | None:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import xgboost
 from xgboost.callback import CallbackContainer, EarlyStopping
 
+from dask_train.compat.xgboost import count_from
 from dask_train.data.columns import Column
+from dask_train.fitting.trees.callbacks import KeptCallbacks
 from dask_train.fitting.trees.parts import TreeRows, classes_of, frame_of, parts_of
 from dask_train.fitting.trees.spool import rows_to_train_on
 from dask_train.fitting.trees.task import TreesTask
@@ -47,13 +48,16 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     is_classifier = isinstance(estimator, xgboost.XGBClassifier)
     labels = classes_of(session, parts) if is_classifier else parts[0].y[:0].copy()
     del parts  # what is spooled goes when its matrix is made
+    rounds = XGBoostRounds(task, loop)
     tell(estimator.get_params(), own["eval_metric"] if task.evals else (), session)
     with (
         unused_told(session),
         patch.object(xgboost.sklearn, "QuantileDMatrix", matrices.make),
-        patch.object(xgboost.sklearn, "train", XGBoostRounds(task, loop).train),
+        patch.object(xgboost.sklearn, "train", rounds.train),
     ):
         estimator.fit(matrices.stand_ins[""], labels, verbose=False, **_rest(task, matrices, labels))
+    if estimator.callbacks:
+        own["callbacks"] = rounds.callbacks_of(estimator.callbacks)
     vars(estimator).update(own)  # set_params would tell the booster
     return {"estimator": estimator, "callbacks": ()}
 
@@ -202,6 +206,11 @@ class XGBoostRounds:
         self._booster: Any = None
         self._model: Any = None  # with which the booster begins
         self._ended = False  # whether a callback has ended the rounds
+        self._callbacks = KeptCallbacks((), task.run)
+
+    def callbacks_of(self, passed: Sequence[Any]) -> list[Any]:
+        """Return the callbacks that have run in place of those that were passed."""
+        return self._callbacks.those_of(passed)
 
     def train(  # noqa: PLR0913 - as xgboost.train
         self,
@@ -234,12 +243,14 @@ class XGBoostRounds:
         if early_stopping_rounds:
             callbacks.append(EarlyStopping(rounds=early_stopping_rounds))
         container = CallbackContainer(callbacks, metric=custom_metric, output_margin=callable(obj))
+        self._callbacks = KeptCallbacks(container.callbacks, self._task.run)
+        container.callbacks = self._callbacks.callbacks
         loop, self._model = self._loop, xgb_model
         resumes = loop.keep(self._state(container)).steps > 0
         if draws := _draws(params):
             params = {**params, "seed_per_iteration": True}
         booster = xgboost.Booster(params, [dtrain, *(rows for rows, _ in evals)], model_file=self._model)
-        self._booster = booster = booster if resumes else container.before_training(booster)
+        self._booster = booster = self._resumed(booster) if resumes else container.before_training(booster)
         for number in loop.rounds(0 if self._ended else num_boost_round):
             if container.before_iteration(booster, number, dtrain, evals):
                 break
@@ -258,14 +269,25 @@ class XGBoostRounds:
             evals_result.update(container.history)
         return booster.reset()
 
+    def _resumed(self, booster: Any) -> Any:
+        """Let callbacks that were not there before the checkpoint begin, and all count rounds as those before."""
+        for callback in self._callbacks.unmatched:
+            booster = callback.before_training(booster)
+        if self._callbacks.resumed:
+            before = booster.num_boosted_rounds() - self._loop.position.steps
+            for callback in self._callbacks.callbacks:
+                count_from(callback, before)
+        return booster
+
     def _state(self, container: CallbackContainer) -> RankState:
         """Return what survives a round: the booster, and callbacks with the scores that they look at."""
 
         def callbacks() -> bytes:
-            return bytes(cloudpickle.dumps((container.callbacks, container.history, self._ended)))
+            return self._callbacks.dumps(container.history, self._ended)
 
         def set_callbacks(content: bytes) -> None:
-            container.callbacks, container.history, self._ended = cloudpickle.loads(content)
+            container.history, ended = self._callbacks.take(content)
+            self._ended = ended and self._callbacks.as_before
 
         def begin_with(model: bytes) -> None:
             self._model = bytearray(model)

@@ -155,11 +155,11 @@ def cut(*columns):
     return Rows(*(tuple(column[a:b] for column in columns) for a, b in ((0, 250), (250, 300), (300, 600))))
 
 
-def grow(session, estimator, plan, *, keeps=False, **more):
-    """What a role returns, in the words of a fit."""
+def grow(session, estimator, plan, *, keeps=False, run=None, **more):
+    """What a role returns, in the words of a fit; ``run`` is of the call, each of which has its own."""
     library = type(estimator).__module__.partition(".")[0]
     sent = pickle.loads(pickle.dumps(estimator))  # a role has its own
-    kept = session.of_run(secrets.token_hex(4)) if keeps else {}
+    kept = session.of_run(run or secrets.token_hex(4)) if keeps else {}
     role, keep = TreesRole(TreesTask(library=library, estimator=sent, columns=plan, **kept, **more)), Checkpointer.keep
 
     def noted(checkpointer, kept, **how):

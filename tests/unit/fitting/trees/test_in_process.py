@@ -81,7 +81,9 @@ def test_the_booster_of_lightgbm_ends_with_the_best_round():
     assert model.best_iteration_ == model.n_iter_ == wanted.n_iter_ == len(result.epoch) - 3
     assert model.booster_.num_trees() == wanted.booster_.num_trees()
     assert (result.best_epoch, model.best_score_) == (wanted.best_iteration_ - 1, wanted.best_score_)
-    more = (lightgbm.LGBMClassifier(n_estimators=2, verbosity=-1).fit(*rows, init_model=each) for each in (model, wanted))
+    more = (
+        lightgbm.LGBMClassifier(n_estimators=2, verbosity=-1).fit(*rows, init_model=each) for each in (model, wanted)
+    )
     np.testing.assert_array_equal(*(each.predict_proba(X) for each in more))
 
 

@@ -1,0 +1,124 @@
+"""Callbacks of boosted trees: what is kept of them with a round, and what those of a call that resumes take over."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from dask_train.errors import CheckpointError
+from dask_train.identity.code import module_of
+from dask_train.trainers.common.callback_progress import CallbackProgress
+
+
+class KeptCallbacks:
+    """The callbacks of one rank.
+
+    Where workers of the same call start again, they are those of the round that is continued, whole. In another call
+    they are the ones that were passed to it, and each takes over what training had changed in one of its class.
+
+    Parameters
+    ----------
+    callbacks
+        As they are before training begins.
+    run
+        That of the task, which each call has its own of.
+
+    Attributes
+    ----------
+    callbacks
+        Those that run; the same list for good.
+    resumed
+        Whether they continue those of an earlier call.
+    unmatched
+        Those that begin anew there, as there was none of their class.
+    as_before
+        Whether the earlier ones are all there, with the arguments of then, so that what they have ended stays ended.
+    """
+
+    def __init__(self, callbacks: Sequence[Any], run: str) -> None:
+        self.callbacks = list(callbacks)
+        self.resumed, self.unmatched, self.as_before = False, list[Any](), True
+        self._passed, self._run = tuple(callbacks), run
+        # LightGBM sets the order by their places in this call.
+        self._progress = [CallbackProgress(callback, left_out=("order",)) for callback in callbacks]
+
+    def dumps(self, *others: Any) -> bytes:
+        """Pickle them, with other values, in one: what they share they share there, too."""
+        progress = [
+            (_name_of(each), one.arguments(), one.changed())
+            for each, one in zip(self.callbacks, self._progress, strict=True)
+        ]
+        return bytes(cloudpickle.dumps((self._run, self.callbacks, progress, others)))
+
+    def take(self, content: bytes) -> tuple[Any, ...]:
+        """Continue those that were pickled; return the other values.
+
+        Raises
+        ------
+        CheckpointError
+            They can't be read here.
+        """
+        try:
+            run, callbacks, saved, others = pickle.loads(content)  # noqa: S301 - from our own roles, or a checkpoint
+        except Exception as error:
+            raise CheckpointError(
+                f"The callbacks of the checkpoint can't be read: {type(error).__name__}: {error}.",
+                "They are pickled. A class or module that they use has moved or changed since, or an earlier version "
+                "of dask-train has written them.",
+                "Make that importable as it was then, or pass checkpoint= another folder to begin anew.",
+            ) from error
+        if run == self._run:
+            self.callbacks[:] = callbacks
+            for progress, callback, (_, _, changed) in zip(self._progress, callbacks, saved, strict=True):
+                progress.callback = callback
+                progress.take(changed)
+        else:
+            self._take_progress(saved)
+        return tuple(others)
+
+    def those_of(self, passed: Sequence[Any]) -> list[Any]:
+        """Return the callbacks that run in place of those that were passed."""
+        running = {id(was): now for was, now in zip(self._passed, self.callbacks, strict=True)}
+        return [running.get(id(each), each) for each in passed]
+
+    def _take_progress(self, saved: Sequence[tuple[str, dict[str, str], dict[str, Any]]]) -> None:
+        self.resumed, waiting = True, list(saved)
+        for callback, progress in zip(self.callbacks, self._progress, strict=True):
+            own = next((each for each in waiting if each[0] == _name_of(callback)), None)
+            if own is None:
+                self.unmatched.append(callback)
+                continue
+            waiting.remove(own)
+            _, arguments, changed = own
+            self.as_before &= progress.has_arguments(arguments)
+            # A checkpoint must not bring back code of then.
+            values = {
+                name: value
+                for name, value in changed.items()
+                if not (isinstance(value, FunctionType) and module_of(value) is None)
+            }
+            progress.take(in_own_dicts(callback, values))
+        self.as_before &= not waiting
+
+
+def in_own_dicts(callback: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values for attributes of a callback; in place of a dict its own one, filled, which the user may hold."""
+    found = {}
+    for name, value in values.items():
+        own = getattr(callback, name, None)
+        if isinstance(own, dict) and isinstance(value, dict) and own is not value:
+            own.clear()
+            own.update(value)
+            found[name] = own
+        else:
+            found[name] = value
+    return found
+
+
+def _name_of(callback: Any) -> str:
+    """Return the name of its class; of a function its own."""
+    return str(getattr(callback, "__qualname__", type(callback).__qualname__))

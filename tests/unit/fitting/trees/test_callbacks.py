@@ -1,0 +1,165 @@
+"""Callbacks of boosted trees: those of a call that resumes run, and continue the progress of earlier ones."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import lightgbm
+import numpy as np
+import pytest
+import xgboost
+from alone import PLAIN, SIGNAL, Alone, X, cut, grow, scored
+
+import dask_train as dt
+from dask_train.errors import CheckpointError
+from dask_train.fitting.trees.callbacks import KeptCallbacks
+
+ROWS = cut(X[:, :3], SIGNAL)
+XGBOOST, LIGHTGBM = "validation_0", "valid_0"
+
+
+def fail_once(number, file):
+    """End a worker in its fifth round, as if it were lost."""
+    if number == 4 and file is not None and not file.exists():
+        file.touch()
+        raise InterruptedError
+
+
+class Rounds(xgboost.callback.TrainingCallback):
+    """Notes the rounds, and may stop after one; of either library."""
+
+    def __init__(self, tag="", last=None, lost=None):
+        self.tag, self.last, self.lost, self.seen, self.by_round, self.order = tag, last, lost, [], {}, 0
+
+    def after_iteration(self, model, epoch, evals_log):
+        fail_once(epoch, self.lost)
+        self.seen.append(epoch)
+        self.by_round[epoch] = self.tag
+        return epoch == self.last
+
+    def __call__(self, env):
+        self.after_iteration(None, env.iteration, None)
+
+
+class Others(Rounds):
+    """A callback of another class."""
+
+
+def fitted(library, folder, rounds, callbacks, **more):
+    """Fit with a checkpoint of each round, from which later calls resume."""
+    settings = {"evals": (scored(library, PLAIN),), "keeps": True, **more}
+    if library == XGBOOST:
+        model = xgboost.XGBRegressor(n_estimators=rounds, max_depth=2, callbacks=callbacks)
+    else:
+        model = lightgbm.LGBMRegressor(n_estimators=rounds, num_leaves=4, verbose=-1)
+        settings["settings"] = {"callbacks": callbacks}
+    found = grow(Alone(ROWS, folder, **{library: ROWS}), model, PLAIN, **settings)
+    if library == XGBOOST:
+        found.callbacks = found.estimator.callbacks
+    return found
+
+
+LIBRARIES = pytest.mark.parametrize("library", [XGBOOST, LIGHTGBM])
+
+
+@LIBRARIES
+def test_callbacks_of_a_call_that_resumes_run_and_continue_those_of_their_class(tmp_path, library):
+    fitted(library, tmp_path, 3, [Rounds("first")])
+    (others, mine) = fitted(library, tmp_path, 6, [Others("new"), Rounds("second")]).callbacks
+    assert (mine.tag, mine.seen, others.seen) == ("second", [0, 1, 2, 3, 4, 5], [3, 4, 5])
+    assert mine.by_round == {0: "first", 1: "first", 2: "first", 3: "second", 4: "second", 5: "second"}
+
+
+@LIBRARIES
+def test_callbacks_of_workers_that_start_again_come_back_as_of_a_fit_without_a_loss(tmp_path, library):
+    callbacks, kept = [Others(), Rounds(lost=tmp_path / "lost")], tmp_path / "kept"
+    with pytest.raises(InterruptedError):
+        fitted(library, kept, 6, deepcopy(callbacks), run="one")
+    (others, mine) = fitted(library, kept, 6, callbacks, run="one").callbacks
+    assert others.seen == mine.seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_callbacks_of_lightgbm_close_over_continues_where_workers_start_again(tmp_path):
+    def counting():
+        seen = []
+
+        def count(env):
+            fail_once(env.iteration, tmp_path / "lost")
+            seen.append(env.iteration)
+            count.seen = list(seen)
+
+        return count
+
+    with pytest.raises(InterruptedError):
+        fitted(LIGHTGBM, tmp_path / "kept", 6, [counting()], run="one")
+    assert fitted(LIGHTGBM, tmp_path / "kept", 6, [counting()], run="one").callbacks[0].seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_fit_that_a_callback_has_ended_goes_on_if_its_arguments_changed(tmp_path):
+    for more in ([], [], [Others()]):
+        assert fitted(XGBOOST, tmp_path, 9, [Rounds(last=3), *more]).num_rounds == 4
+    assert fitted(XGBOOST, tmp_path, 9, [Rounds(last=6)]).num_rounds == 7
+    assert fitted(XGBOOST, tmp_path, 9, []).num_rounds == 9
+
+
+@pytest.mark.parametrize("then", [[], [xgboost.callback.EarlyStopping(rounds=50)]], ids=["new", "continued"])
+def test_early_stopping_of_xgboost_counts_rounds_from_the_first(tmp_path, then):
+    start = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(X[:, :3], SIGNAL).get_booster()
+    fitted(XGBOOST, tmp_path, 3, then, start=start)
+    stopping = xgboost.callback.EarlyStopping(rounds=1, min_delta=1e9)
+    found = fitted(XGBOOST, tmp_path, 9, [stopping], start=start)
+    best, rounds = (2, 4) if then else (3, 5)
+    assert (found.estimator.best_iteration, found.num_rounds) == (2 + best, rounds)
+
+
+@pytest.mark.parametrize("then", [[], [lightgbm.early_stopping(50, verbose=False)]], ids=["new", "continued"])
+def test_early_stopping_of_lightgbm_has_its_own_arguments(tmp_path, then):
+    fitted(LIGHTGBM, tmp_path, 3, then)
+    stopping = lightgbm.early_stopping(1, min_delta=1e9, verbose=False)
+    found = fitted(LIGHTGBM, tmp_path, 9, [stopping])
+    best, rounds = (3, 4) if then else (4, 5)
+    assert (found.estimator.best_iteration_, found.num_rounds) == (best, rounds)
+
+
+def test_lists_of_a_longer_fit_and_dicts_are_those_of_the_call_that_resumes(tmp_path):
+    rows = {"validation_data": (X[:50, :3], SIGNAL[:50]), "workers": 0, "verbose": 0}
+    rates, kept = [0.1] * 3 + [0.5] * 2, dt.Checkpoint(tmp_path, every_steps=1)
+    recorded, mine = {}, Rounds("second")
+    for rounds, more in ((3, [Rounds("first")]), (5, [mine])):
+        model = lightgbm.LGBMRegressor(n_estimators=rounds, num_leaves=4, verbose=-1)
+        recorded = {}
+        more += [lightgbm.reset_parameter(learning_rate=rates[:rounds]), lightgbm.record_evaluation(recorded)]
+        dt.fit(model, X[:, :3], SIGNAL, callbacks=more, checkpoint=kept, resume=rounds == 5, **rows)
+    whole = lightgbm.LGBMRegressor(n_estimators=5, num_leaves=4, verbose=-1)
+    dt.fit(whole, X[:, :3], SIGNAL, callbacks=[lightgbm.reset_parameter(learning_rate=rates)], **rows)
+    np.testing.assert_allclose(model.predict(X[:, :3]), whole.predict(X[:, :3]))
+    assert recorded == whole.evals_result_
+    assert mine.seen == [0, 1, 2, 3, 4]
+
+
+def test_what_callbacks_share_they_share_where_workers_start_again():
+    shared = []
+    one, other = Rounds(), Rounds()
+    one.seen = other.seen = shared
+    kept, again = KeptCallbacks([one, other], "run"), KeptCallbacks([Rounds(), Rounds()], "run")
+    shared.append(7)
+    assert again.take(kept.dumps({"auc": [1]}, 5)) == ({"auc": [1]}, 5)
+    first, second = again.callbacks
+    assert first.seen is second.seen
+    assert first.seen == [7]
+    assert not again.resumed
+    assert again.those_of(again._passed) == [first, second]
+
+
+def test_a_checkpoint_brings_back_no_code_of_then():
+    mine = Rounds()
+    kept, again = KeptCallbacks([Rounds()], "one"), KeptCallbacks([mine], "another")
+    kept.callbacks[0].tag, kept.callbacks[0].last = (lambda: 1), 5
+    again.take(kept.dumps())
+    assert (mine.tag, mine.last) == ("", 5)
+    assert again.callbacks == [mine]
+
+
+def test_callbacks_that_can_not_be_read_are_told_of():
+    with pytest.raises(CheckpointError, match=r"callbacks of the checkpoint can't be read: ValueError"):
+        KeptCallbacks([], "run").take(b"\x80\x04K\x01K\x02K\x03\x87.")  # (1, 2, 3)
