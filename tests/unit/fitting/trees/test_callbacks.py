@@ -116,9 +116,11 @@ def test_early_stopping_of_xgboost_counts_rounds_from_the_first(tmp_path, then):
 def test_early_stopping_of_lightgbm_has_its_own_arguments(tmp_path, then):
     fitted(LIGHTGBM, tmp_path, 3, then)
     stopping = lightgbm.early_stopping(1, min_delta=1e9, verbose=False)
-    found = fitted(LIGHTGBM, tmp_path, 9, [stopping])
+    recorded = {}
+    found = fitted(LIGHTGBM, tmp_path, 9, [stopping, lightgbm.record_evaluation(recorded)])
     best, rounds = (3, 4) if then else (4, 5)
     assert (found.estimator.best_iteration_, found.num_rounds) == (best, rounds)
+    assert recorded["valid_0"]["l2"] == found.history["val_l2"][3:], "it was not there before"
 
 
 def test_lists_of_a_longer_fit_and_dicts_are_those_of_the_call_that_resumes(tmp_path):
