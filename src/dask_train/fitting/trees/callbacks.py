@@ -36,7 +36,7 @@ class KeptCallbacks:
     unmatched
         Those that begin anew there, as there was none of their class.
     as_before
-        Whether the earlier ones were passed with the same arguments, so that what they have ended stays ended.
+        Whether the earlier ones are all there, with the arguments of then, so that what they have ended stays ended.
     """
 
     def __init__(self, callbacks: Sequence[Any], run: str) -> None:
@@ -87,12 +87,10 @@ class KeptCallbacks:
 
     def _take_progress(self, saved: Sequence[tuple[str, dict[str, str], dict[str, Any]]]) -> None:
         self.resumed, waiting = True, list(saved)
-        self.as_before = len(saved) == len(self.callbacks)
         for callback, progress in zip(self.callbacks, self._progress, strict=True):
             own = next((each for each in waiting if each[0] == _name_of(callback)), None)
             if own is None:
                 self.unmatched.append(callback)
-                self.as_before = False
                 continue
             waiting.remove(own)
             _, arguments, changed = own
@@ -104,6 +102,7 @@ class KeptCallbacks:
                 if not (isinstance(value, FunctionType) and module_of(value) is None)
             }
             progress.take(in_own_dicts(callback, values))
+        self.as_before &= not waiting
 
 
 def in_own_dicts(callback: Any, values: Mapping[str, Any]) -> dict[str, Any]:

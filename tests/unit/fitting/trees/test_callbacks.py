@@ -96,8 +96,8 @@ def test_what_callbacks_of_lightgbm_close_over_continues_where_workers_start_aga
 
 
 def test_a_fit_that_a_callback_has_ended_goes_on_if_its_arguments_changed(tmp_path):
-    assert fitted(XGBOOST, tmp_path, 9, [Rounds(last=3)]).num_rounds == 4
-    assert fitted(XGBOOST, tmp_path, 9, [Rounds(last=3)]).num_rounds == 4
+    for more in ([], [], [Others()]):
+        assert fitted(XGBOOST, tmp_path, 9, [Rounds(last=3), *more]).num_rounds == 4
     assert fitted(XGBOOST, tmp_path, 9, [Rounds(last=6)]).num_rounds == 7
     assert fitted(XGBOOST, tmp_path, 9, []).num_rounds == 9
 
@@ -116,9 +116,11 @@ def test_early_stopping_of_xgboost_counts_rounds_from_the_first(tmp_path, then):
 def test_early_stopping_of_lightgbm_has_its_own_arguments(tmp_path, then):
     fitted(LIGHTGBM, tmp_path, 3, then)
     stopping = lightgbm.early_stopping(1, min_delta=1e9, verbose=False)
-    found = fitted(LIGHTGBM, tmp_path, 9, [stopping])
+    recorded = {}
+    found = fitted(LIGHTGBM, tmp_path, 9, [stopping, lightgbm.record_evaluation(recorded)])
     best, rounds = (3, 4) if then else (4, 5)
     assert (found.estimator.best_iteration_, found.num_rounds) == (best, rounds)
+    assert recorded["valid_0"]["l2"] == found.history["val_l2"][3:], "it was not there before"
 
 
 def test_lists_of_a_longer_fit_and_dicts_are_those_of_the_call_that_resumes(tmp_path):
