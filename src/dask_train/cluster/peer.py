@@ -89,6 +89,11 @@ class Peer:
         """Whether calls must return awaitables."""
         return bool(self.is_client and self.dask_end.asynchronous)
 
+    @property
+    def is_closed(self) -> bool:
+        """Return whether this is a client that was closed, whose event loop may have ended."""
+        return self.is_client and self.dask_end.status == "closed"
+
     async def call(self, handler: str, **message: Any) -> Any:
         """Call a handler of the scheduler.
 

@@ -40,15 +40,16 @@ def tars(
     ----------
     paths : str, os.PathLike, or a list of them
         Path or URL with wildcards, such as ``"s3://bucket/train-*.tar"``, of any file system of fsspec. All Dask
-        workers have to reach it. Archives are in the order that files of :func:`dask_train.files` have,
-        and may be compressed (``.tar.gz``).
+        workers have to reach it. Archives are in the order of :func:`dask_train.files`, and may be compressed
+        (``.tar.gz``).
     features : str
-        The ending of the member that ``decode`` is given: what follows the first dot of its name. Several endings with
-        ``;`` between them stand for the first one that a sample has. Default: pictures, ``"jpg;jpeg;png;webp"``.
+        The ending of the member that ``decode`` is given: what follows the first dot of its name, in lower case or
+        capitals. Several endings with ``;`` between them stand for the first one that a sample has. Default: pictures,
+        ``"jpg;jpeg;png;webp"``.
     label : str, callable or None
         The ending of the member that holds the label as text, such as ``"cls"``: a whole number, or with ``classes`` a
-        name. A function is given the sample, a dict of contents by ending, and returns a number, an array of numbers,
-        or a name. Default: no labels.
+        name. A function is given the sample, a dict of contents by ending in lower case, and returns a number, an
+        array of numbers, or a name. Default: no labels.
     classes : list of str, optional
         Names of all classes in the order of their numbers, where labels are names. Default: labels are numbers.
     decode, augment, storage_options
@@ -85,10 +86,10 @@ def tars(
         paths=names,
         nbytes=sum(sizes),
         read=samples_of,
-        content=MemberContent(tuple(features.split(";"))),
+        content=MemberContent(tuple(features.lower().split(";"))),
         label=None
         if label is None
-        else numbers.after(label if callable(label) else MemberText(label, is_name=classes is not None)),
+        else numbers.after(label if callable(label) else MemberText(label.lower(), is_name=classes is not None)),
     )
     return record_rows(
         files, decode=decode or decode_picture, augment=augment, classes=numbers.classes, on_error=on_error

@@ -131,7 +131,7 @@ class PublishedDataset(Shown):
         ValueError
             There is no such column or shard, or the client is asynchronous.
         DataError
-            Partitions are lost, or did not come in time.
+            Partitions are lost, or did not come in time; or the client is closed.
         """
         part = self._part("to_numpy", features, label, shard)
         return part.shaped(part.all())
@@ -243,6 +243,9 @@ class PublishedDataset(Shown):
         for opened, rows in self._rows.items():
             if partitions <= opened:
                 return rows
+        if self._peer.is_closed:
+            change = f"Connect again, and open it there: dt.get_dataset({self.name!r})."
+            raise DataError(f"Data set {self.name!r} can't be opened: its Dask client is closed.", change=change)
         what, data_timeout_s = f"Data set {self.name!r}", Deadlines.from_dask_config().progress_s
         rows = self._peer.run(open_rows, self._peer, what, self.segments, sorted(partitions), data_timeout_s)
         self._rows[partitions] = rows

@@ -67,6 +67,12 @@ def test_members_belong_together_up_to_the_first_dot(tmp_path):
     assert found == [("a.b/1", {"left.jpg": b"x", "txt": b"y"}), ("c/1", {"txt": b"z"})]
 
 
+def test_capitals_of_endings_do_not_count(tmp_path):
+    path = write(tmp_path / "a.tar", [("1.BIN", b"x"), ("1.cls", b"2")])
+    rows = dt.tars(path, features="Bin", label="CLS", decode=decode)
+    assert computed(rows) == ([[ord("x")]], [2])
+
+
 def test_archives_that_were_put_together_are_read_to_the_end(folder):
     whole = (folder / "a.tar").read_bytes()
     (folder / "a.tar").write_bytes(whole + whole)

@@ -163,6 +163,18 @@ def test_categories_are_kept_with_the_codes_that_lie_in_shared_memory(names):
         dt.publish_dataset(frame.assign(kind=pd.Categorical(["u", None, "v"])), name="torn", label="b")
 
 
+def test_after_its_client_was_closed_a_data_set_has_what_was_opened(names):
+    dt.publish_dataset(Y, name="numbers")
+    with Client(names.scheduler.address, set_as_default=False) as other:
+        opened, found = (dt.get_dataset("numbers", client=other) for _ in range(2))
+        opened.to_numpy()
+    assert opened.to_numpy().tolist() == list(range(10))
+    with pytest.raises(
+        DataError, match=r"Data set 'numbers' can't be opened: its Dask client is closed\. Connect again"
+    ):
+        found.to_numpy()
+
+
 def test_what_dask_has_published_is_no_data_set_in_shared_memory(names):
     names.publish_dataset(Y, name="dask's")
     assert dt.list_datasets() == ("dask's",)
