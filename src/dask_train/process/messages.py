@@ -222,7 +222,7 @@ class BeginRole(Message):
     """The identity of the process, its task and its settings; framework and function are pickled.
 
     Where it ``needs_device``, it was given one, and must not compute on CPUs. Large results go into the ``letterbox``.
-    It ``joins`` where the others train already.
+    It ``joins`` where the others train already, and is ``alone`` where it was started again without them.
     """
 
     me: RoleInfo
@@ -235,6 +235,7 @@ class BeginRole(Message):
     needs_device: bool = False
     letterbox: LetterboxPlace | None = None
     joins: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,8 @@ class Equipment:
     ----------
     attempt
         Number of the role's start, from 0.
+    alone
+        Whether it was started again alone, while others train. Default: false.
     framework, peers, extras
         Framework adapter, addresses of the peers, and attributes that the adapter adds to the session.
     data
@@ -47,3 +49,4 @@ class Equipment:
     checkpoint: CheckpointFolder | None
     scratch: Path
     meeting: Meeting
+    alone: bool = False

@@ -250,6 +250,7 @@ class Agent:
                 scratch=child.scratch,
                 needs_device=self.brief.needs_devices and bool(command.device),
                 joins=command.joins,
+                alone=command.alone,
             )
         )
 
