@@ -62,6 +62,7 @@ class CheckpointFolder:
         self._place, self._attempt = place, attempt
         self._before: set[str] | None = None  # names of checkpoints that were there before this run
         self._damaged: dict[str, str] = {}  # name -> what is damaged
+        self._begun = ""  # name of the one that others may still begin with
         self.best: Best | None = None
         self._retention = Retention(place.keep)
         self._claiming = Claiming(place)
@@ -203,6 +204,12 @@ class CheckpointFolder:
         except Exception as error:
             raise checkpoint_error(self._place, "written", error) from error
 
+    def all_have_begun(self) -> None:
+        """Let the checkpoint be removed that slower roles may begin with; after :meth:`save`."""
+        if self._begun:
+            self._retention.release(self._begun)
+            self._begun = ""
+
     def _best_of(self, name: str, score: float | None, mode: str) -> Best | None:
         """Return the best of the checkpoints so far and a new one with this score."""
         of, than = self._place.best, None if self.best is None else self.best.score
@@ -228,7 +235,9 @@ class CheckpointFolder:
         self._remove_old(system, root, known, name)
         return str(system.unstrip_protocol(target))
 
-    def load(self, scratch: Path, *, own: bool = False, begins: bool = False) -> LoadedCheckpoint | None:
+    def load(
+        self, scratch: Path, *, own: bool = False, begins: bool = False, apart: bool = False
+    ) -> LoadedCheckpoint | None:
         """Copy the last complete checkpoint to a local folder, and return it; None if there is none.
 
         A role that was restarted prefers checkpoints of its own run to those of other runs.
@@ -242,6 +251,9 @@ class CheckpointFolder:
         begins
             Whether to skip checkpoints that have batches of the current start. Otherwise a role that starts late would
             begin where a faster one is by now. Default: false.
+        apart
+            Whether to skip all others of the current start as well: rows that no batch has taken are in none's account.
+            The checkpoint that is returned is kept until :meth:`all_have_begun`. Default: false.
 
         Raises
         ------
@@ -251,7 +263,7 @@ class CheckpointFolder:
         folder = scratch / "checkpoint-loaded"
         gone: set[str] = set()  # removed by the writer while they were read, so there is a newer one
         try:
-            while (newest := self._newest(gone, own=own, begins=begins)) is not None:
+            while (newest := self._newest(gone, own=own, begins=begins, apart=apart)) is not None:
                 name, manifest = newest
                 try:
                     self._fetch(name, manifest, folder)
@@ -262,6 +274,9 @@ class CheckpointFolder:
                     gone.add(name)
                 else:
                     self.best = self._checked(manifest.best)
+                    if apart:
+                        self._begun = name
+                        self._retention.hold(name)
                     return LoadedCheckpoint(folder=folder, manifest=manifest, notice=self._passed_over(name, manifest))
         except CheckpointError:
             raise
@@ -292,7 +307,7 @@ class CheckpointFolder:
         """
         folder, best = scratch / "checkpoint-loaded", self.best
         try:
-            if best is None and (newest := self._newest(set(), own=own, begins=False)) is not None:
+            if best is None and (newest := self._newest(set(), own=own)) is not None:
                 best = self.best = self._checked(newest[1].best)
             if best is None:
                 return None
@@ -316,7 +331,9 @@ class CheckpointFolder:
     def _checked(self, best: Best | None) -> Best | None:
         return check_best(best, self._place.best, self._place.mode, self._place.url)
 
-    def _newest(self, gone: set[str], *, own: bool, begins: bool) -> tuple[str, Manifest] | None:
+    def _newest(
+        self, gone: set[str], *, own: bool, begins: bool = False, apart: bool = False
+    ) -> tuple[str, Manifest] | None:
         """Return name and manifest of the checkpoint to load, among those not known to be damaged or gone."""
         system, root = self._place.opened()
         known = known_checkpoints(system, root)
@@ -333,20 +350,20 @@ class CheckpointFolder:
                 continue
             try:
                 manifest = Manifest.from_bytes(system.cat_file(f"{root}/{name}.json"))
-                if not (begins and self._is_of_this_start(manifest)):
+                if not (begins and self._is_of_this_start(manifest, apart=apart)):
                     return name, manifest
                 newer.append((name, manifest))
             except DamagedError as damage:
                 self._damaged[name] = str(damage)
             except FileNotFoundError:
                 gone.add(name)
-        # With restarts per role, an equal attempt number may be another role's: then the newest one counts after all.
-        return newer[0] if newer and self._attempt else None
+        # Of roles that have met, one without batches may come after the writer has removed what was before.
+        return newer[0] if newer and self._attempt and not apart else None
 
-    def _is_of_this_start(self, manifest: Manifest) -> bool:
-        """Return whether a checkpoint has batches of this run, saved since the start of the role that begins."""
+    def _is_of_this_start(self, manifest: Manifest, *, apart: bool) -> bool:
+        """Return whether a checkpoint, with batches of this run unless ``apart``, was saved since all roles started."""
         has_batches = any(run == self.run and stretches for run, _, stretches in manifest.covers)
-        return manifest.run == self.run and manifest.attempt >= self._attempt and has_batches
+        return manifest.run == self.run and manifest.attempt >= self._attempt and (apart or has_batches)
 
     def _fetch(self, name: str, manifest: Manifest, folder: Path) -> None:
         system, root = self._place.opened()

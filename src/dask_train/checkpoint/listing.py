@@ -94,6 +94,10 @@ class Retention:
         if is_held:
             self._held.add(name)
 
+    def hold(self, name: str) -> None:
+        """Keep a checkpoint until :meth:`release`."""
+        self._held.add(name)
+
     def release(self, name: str) -> str:
         """Stop holding a checkpoint; return the name of the one that was saved last."""
         self._held.discard(name)

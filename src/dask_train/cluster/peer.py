@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future as ThreadFuture
@@ -207,7 +208,8 @@ class Peer:
     async def put(self, key: str, value: Any, *, address: str | None = None, num_copies: int = 1) -> Future:
         """Put a value into the memory of Dask workers, from a client; it stays while the future is referenced.
 
-        It goes there straight, where Dask workers can be reached from here, else through the scheduler.
+        It goes there straight, where Dask workers can be reached from here, else through the scheduler. A Dask worker
+        in this process gets a copy, as others do.
 
         Parameters
         ----------
@@ -224,6 +226,8 @@ class Peer:
             The scheduler does not answer.
         """
         some = [address] if address else list((await self.call("identity", n_workers=1))["workers"])
+        if any(each.startswith("inproc://") for each in some):
+            value = copied(value)  # else it would hold the caller's own arrays, and change with them
         direct = bool(some) and await self._reaches(some[0])
         broadcast = num_copies if num_copies > 1 else False
         workers = [address] if address else None
@@ -286,6 +290,15 @@ class Peer:
             task.add_done_callback(_background.discard)
 
         self.loop.add_callback(start)
+
+
+def copied(value: Any) -> Any:
+    """Return a value as another process would get it: a copy that shares no memory with it."""
+    if isinstance(value, bytes):
+        return value
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return pickle.loads(data, buffers=[bytearray(each.raw()) for each in buffers])  # noqa: S301 - our own bytes
 
 
 async def answered_within(work: Coroutine[Any, Any, Any], limit_s: float) -> Any:

@@ -150,8 +150,21 @@ def as_known(
 
 
 def _as_dask(x: Any) -> Any:
+    """Return a frame or column of pandas as one of Dask; one of Dask as it is.
+
+    Raises
+    ------
+    ValueError
+        It has an index of several levels, which a Dask frame, as predictions are, can't have.
+    """
     if is_dask_frame(x):
         return x
+    if x.index.nlevels > 1:
+        raise ValueError(
+            f"{named('x')} has an index of {x.index.nlevels} levels, which neither Dask's frames nor predictions can "
+            "have. Pass x.reset_index(), with features= to name the columns that the model takes, or "
+            "x.reset_index(drop=True)."
+        )
     import dask.dataframe as dd
 
     return dd.from_pandas(x, npartitions=1, sort=False)

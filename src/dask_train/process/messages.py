@@ -227,7 +227,8 @@ class BeginRole(Message):
     """The identity of the process, its task and its settings; framework and function are pickled.
 
     Where it ``needs_device``, it was given one, and must not compute on CPUs. Large results go into the ``letterbox``.
-    It ``joins`` where the others train already. With ``data`` it keeps its state there.
+    It ``joins`` where the others train already, and is ``alone`` where it was started again without them. With ``data``
+    it keeps its state there.
     """
 
     me: RoleInfo
@@ -241,6 +242,7 @@ class BeginRole(Message):
     letterbox: LetterboxPlace | None = None
     joins: bool = False
     data: KeptFiles | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from dask_train.checkpoint.manifest import Cover
 from dask_train.frameworks.base import TRAINING_ROLES
 from dask_train.input_errors import raises_at_the_call
 from dask_train.role.context import Context
-from dask_train.role.dataset import DataSet
+from dask_train.role.meeting import Meeting
 from dask_train.role.messaging import Messaging
 from dask_train.role.time_spent import CHECKPOINTS
 
@@ -20,9 +20,13 @@ class Checkpointing(Messaging):
     """The part of a :class:`~dask_train.role.session.Session` that keeps checkpoints and loads them."""
 
     attempt: int
+    world_size: int
     scratch: Path
     _context: Context
-    _data: DataSet | None
+    _counts: Mapping[str, int]
+    _meeting: Meeting
+    _alone: bool
+    _has_begun: bool  # whether it has looked for the checkpoint to begin with, or has kept one
     _checkpoint: CheckpointFolder | None
     _went_on_with: Sequence[Cover]
     _score: float | None  # of what is kept next
@@ -55,13 +59,15 @@ class Checkpointing(Messaging):
         self._link.moved("saving a checkpoint")
         folder = self.checkpoints()
         own = (folder.run, self.role, self._context.account.covered())
-        score, self._score = self._score, None
+        score, self._score, self._has_begun = self._score, None, True
         with self._link.spent.on(CHECKPOINTS):
             where = folder.save(write, self.scratch, [*self._went_on_with, own], score=score)
         self._tell_of_unknown_best(folder.best_of)
         self._link.moved("past a checkpoint")
         self._context.account.all_done()  # the batch in hand is in it
         folder.was_kept(self._context.num_batches)
+        if self._has_met():
+            folder.all_have_begun()
         return where
 
     def checkpoint_due(self) -> bool:
@@ -87,9 +93,10 @@ class Checkpointing(Messaging):
         """Return the files of the last whole checkpoint, in a local folder of this role; None if there is none yet.
 
         With ``train(resume=True)`` also one that an earlier run has left in the same place. A training role that has
-        taken no batch yet is not given what a faster one has trained since both were started: all begin with the same
-        one. One that is damaged, by the checksums that were stored with it, is passed over for the one before; the
-        run's result tells in its ``notices``.
+        taken no batch yet is not given what a faster one has trained since all were started: all begin with the same
+        one. So what was saved since then counts from the second call on, or after a collective call such as
+        :meth:`barrier`. A role that was started again alone is given the newest. One that is damaged, by the checksums
+        that were stored with it, is passed over for the one before; the run's result tells in its ``notices``.
 
         Parameters
         ----------
@@ -112,10 +119,18 @@ class Checkpointing(Messaging):
         self._link.moved("loading a checkpoint")
         if best:
             return self._best_checkpoint()
-        begins = self.role in TRAINING_ROLES and self._data is not None and not self._context.num_batches
-        return self.open_checkpoint(own=not self.checkpoints().resume, begins=begins)
+        is_first, self._has_begun = not self._has_begun, True
+        # One that was started again alone catches up with the others.
+        begins = self.role in TRAINING_ROLES and not self._alone and not self._context.num_batches
+        return self.open_checkpoint(
+            own=not self.checkpoints().resume, begins=begins, apart=begins and is_first and not self._has_met()
+        )
 
-    def open_checkpoint(self, *, own: bool = False, begins: bool = False) -> Path | None:
+    def _has_met(self) -> bool:
+        """Return whether this role has waited for the others since it started: none has trained without it."""
+        return self.world_size == 1 or self._meeting.has_met or self._context.framework.agrees_every_step(self._counts)
+
+    def open_checkpoint(self, *, own: bool = False, begins: bool = False, apart: bool = False) -> Path | None:
         """Open the last whole checkpoint as :meth:`load_checkpoint` does, of this run alone where ``own``.
 
         Parameters
@@ -124,6 +139,8 @@ class Checkpointing(Messaging):
             Whether those of other runs count for nothing.
         begins
             Whether what others have trained since this role was started counts for nothing.
+        apart
+            Whether all that others have saved since then counts for nothing.
 
         Returns
         -------
@@ -131,7 +148,7 @@ class Checkpointing(Messaging):
             As of :meth:`load_checkpoint`.
         """
         with self._link.spent.on(CHECKPOINTS):
-            loaded = self.checkpoints().load(self.scratch, own=own, begins=begins)
+            loaded = self.checkpoints().load(self.scratch, own=own, begins=begins, apart=apart)
         if loaded is None:
             return None
         if loaded.notice:

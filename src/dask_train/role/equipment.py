@@ -25,6 +25,8 @@ class Equipment:
     ----------
     attempt
         Number of the role's start, from 0.
+    alone
+        Whether it was started again alone, while others train. Default: false.
     framework, peers, extras
         Framework adapter, addresses of the peers, and attributes that the adapter adds to the session.
     data
@@ -51,3 +53,4 @@ class Equipment:
     scratch: Path
     meeting: Meeting
     kept: StateMemory | None = None
+    alone: bool = False

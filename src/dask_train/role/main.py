@@ -68,6 +68,7 @@ def run_role(end: int, account: int) -> None:
             link.tell(Started())
             equipment = Equipment(
                 attempt=start.attempt,
+                alone=start.alone,
                 framework=framework,
                 peers=peers,
                 extras=extras,

@@ -56,7 +56,8 @@ class Session(Collective, Checkpointing):
         members = dict(zip(me.members, range(len(me.members)), strict=True))
         self.world_rank, self.world_size = members.get((me.role, me.rank)), len(members)
         self.is_chief = is_chief(me)
-        self.attempt = equipment.attempt
+        self.attempt, self._alone, self._has_begun = equipment.attempt, equipment.alone, False
+        self._counts = me.counts
         self.peers = equipment.peers
         self.scratch = equipment.scratch
         self._meeting, self._kept = equipment.meeting, equipment.kept

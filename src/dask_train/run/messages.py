@@ -131,7 +131,8 @@ class StartProcess(Message):
     """Start the role process, one of ``roles_on_host``.
 
     ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`. ``counts`` are how
-    many there are of each role, where these are others than at first. It ``joins`` where the others train already.
+    many there are of each role, where these are others than at first. It ``joins`` where the others train already, and
+    is ``alone`` where it was started again without them.
     """
 
     roles_on_host: int = 1
@@ -139,6 +140,7 @@ class StartProcess(Message):
     num_sharing: int = 1
     counts: Mapping[str, int] = field(default_factory=dict)
     joins: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,6 +124,8 @@ class Role:
     meets_at, meets_size
         Where it waits for the other training roles; empty while it does not. And how many they are to be; 0 if it
         does not know.
+    alone
+        Whether it was started again alone, while others train.
     """
 
     phase: RolePhase = RolePhase.PLACING
@@ -139,6 +141,7 @@ class Role:
     awaits_client: bool = False
     meets_at: str = ""
     meets_size: int = 0
+    alone: bool = False
 
 
 class ResizePhase(StrEnum):

@@ -59,11 +59,11 @@ class StateUpdate:
         """Move a role to another phase."""
         self.change(key, phase=phase, since=self.time, **changes)
 
-    def place_anew(self, key: Key) -> None:
-        """Let a role wait for room for its next attempt."""
-        attempt = self.roles[key].attempt + 1
+    def place_anew(self, key: Key, attempt: int | None = None) -> None:
+        """Let a role wait for room for its next attempt; with the number of this, all start again."""
+        alone, attempt = attempt is None, self.roles[key].attempt + 1 if attempt is None else attempt
         forgotten: dict[str, Any] = {"address": "", "peer": "", "pid": 0, "awaits_client": False, "fenced": ""}
-        self.move(key, RolePhase.PLACING, attempt=attempt, meets_at="", meets_size=0, **forgotten)
+        self.move(key, RolePhase.PLACING, attempt=attempt, alone=alone, meets_at="", meets_size=0, **forgotten)
 
     def made_progress(self, key: Key) -> None:
         """Note that a role moves."""
@@ -144,8 +144,9 @@ class StateUpdate:
     def _place_again(self) -> None:
         """Place the whole gang again, for its next attempt."""
         keys = self.plan.role_keys()
+        attempt = 1 + max(self.roles[key].attempt for key in keys)  # one for all: a checkpoint tells by it who wrote it
         for key in keys:
-            self.place_anew(key)
+            self.place_anew(key, attempt)
         self.met = False
         self.enter(Phase.PLACING)
         self.do(PlaceRoles(roles=keys, timeout_s=self.plan.placement_s))

@@ -149,7 +149,7 @@ class TrialSession:
             storage_options=None if policy is None else policy.storage_options,
         )
 
-    def open_checkpoint(self, *, own: bool = False, begins: bool = False) -> Path | None:  # noqa: ARG002
+    def open_checkpoint(self, *, own: bool = False, begins: bool = False, apart: bool = False) -> Path | None:  # noqa: ARG002
         """Return the last one of an earlier start of this trial, whose scores are reported again."""
         request = self._request
         assert request.place is not None

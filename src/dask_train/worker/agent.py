@@ -255,6 +255,7 @@ class Agent:
                 needs_device=self.brief.needs_devices and bool(command.device),
                 joins=command.joins,
                 data=self._kept,
+                alone=command.alone,
             )
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import dask.array as da
+import numpy as np
 from distributed import Client
 
 import dask_train as dt
@@ -36,3 +38,25 @@ def test_four_roles_share_a_small_cluster_and_say_so(make_cluster, capfd):
     with Client(make_cluster(n_workers=1, threads_per_worker=2)):
         assert dt.train(lambda session: session.size, roles={"worker": 4}).results == {"worker": [4] * 4}
     assert "4 roles share 2 threads of the Dask cluster" in capfd.readouterr().err
+
+
+class Scaled:
+    """Multiplies rows by the first of weights that take more than 1 MiB."""
+
+    def __init__(self):
+        self.weights = np.ones(1 << 18)
+
+    def predict(self, x):
+        return x[:, 0] * self.weights[0]
+
+
+def test_a_large_model_stays_as_it_was_predicted_with_in_the_clients_process(make_cluster):
+    """The Dask worker in this process has a copy of it, also under the token of before."""
+    model, rows = Scaled(), da.ones((4, 2), chunks=(2, 2))
+    with Client(make_cluster(n_workers=1, processes=False)):
+        before = dt.predict(model, rows)
+        model.weights[:] = 2
+        assert before.compute().tolist() == [1] * 4
+        assert dt.predict(model, rows).compute().tolist() == [2] * 4
+        model.weights[:] = 1
+        assert dt.predict(model, rows).compute().tolist() == [1] * 4

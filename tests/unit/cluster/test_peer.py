@@ -14,12 +14,16 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from distributed.utils import LoopRunner
 
 from dask_train.cluster import peer as peer_module
-from dask_train.cluster.peer import Peer, answered_within
+from dask_train.cluster.peer import Peer, answered_within, copied
 from dask_train.errors import RoleLostError
+from dask_train.predicting.server.in_process import ObjectModel
+from dask_train.predicting.server.values import ModelParts
+from dask_train.settings.process import Settings
 
 
 class Scheduler:
@@ -193,3 +197,54 @@ def test_what_does_not_answer_is_cancelled():
         with pytest.raises(TimeoutError):
             asyncio.run(story(limit_s))
     assert cancelled == [True, True]
+
+
+def test_a_copy_shares_no_memory():
+    weights = np.zeros(4, np.float32)
+    token = "t"  # noqa: S105 - tells models apart
+    parts = copied(ModelParts(kind="torch", name="m", token=token, header=b"", arrays=[weights], opened_bytes=16))
+    estimator = copied(ObjectModel(_Scaled(weights), "predict", "m", "t", Settings()))
+    weights += 1
+    assert not parts.arrays[0].any()
+    assert not estimator.opened()(np.ones(4)).any()
+
+
+class _Scaled:
+    """Multiplies rows by weights that it was given."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def predict(self, x):
+        return x * self.weights
+
+
+def test_a_dask_worker_in_this_process_gets_a_copy(monkeypatch):
+    """It would keep the caller's arrays."""
+    put = []
+
+    async def scatter(_, values, **__):
+        put.extend(values.values())
+        return values
+
+    monkeypatch.setattr(peer_module, "scatter", scatter)
+    value = np.zeros(4)
+    for address in ("inproc://1/2", "tcp://1:2"):
+        peer = Peer(SimpleNamespace(id="c", address="c", loop=None, scheduler=Workers(address), status="running"), 1.0)
+        monkeypatch.setattr(peer, "_reaches", _reached)
+        asyncio.run(peer.put("key", value))
+    assert [np.shares_memory(each, value) for each in put] == [False, True]
+
+
+async def _reached(_):
+    return True
+
+
+class Workers:
+    """A scheduler with one Dask worker."""
+
+    def __init__(self, address):
+        self.address = address
+
+    async def identity(self, **_):
+        return {"workers": {self.address: {}}}

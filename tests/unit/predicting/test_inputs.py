@@ -82,6 +82,14 @@ def test_columns_of_a_frame_become_one_matrix_in_the_order_that_was_asked_for():
     assert found.frame.compute().index.tolist() == [7, 5, 6], "rows stay in their order"
 
 
+@pytest.mark.parametrize("as_frames", [True, False])
+@pytest.mark.parametrize("x", [FRAME[["a", "b"]], FRAME["a"]], ids=["frame", "column"])
+def test_an_index_of_several_levels_is_refused(x, as_frames):
+    x = x.set_axis(pd.MultiIndex.from_arrays([[1, 1, 2], [1, 2, 1]]), axis=0)
+    with pytest.raises(ValueError, match=r"x has an index of 2 levels, which .* Pass x\.reset_index\(\)"):
+        inputs(x, as_frames=as_frames)
+
+
 def test_one_column_has_no_matrix():
     for x, features in ((FRAME["b"], None), (FRAME, "b")):
         assert kinds(inputs(x, features=features)) == [("<f8", ())]

@@ -62,13 +62,13 @@ def test_the_best_checkpoint_is_known_by_what_was_reported_before_it(tmp_path, s
 
 
 def test_only_a_run_that_resumes_begins_with_the_checkpoint_of_another(tmp_path, session, fake_link):
-    def begun(run, **how):
-        folder = CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"), run=run, **how))
-        return session(link=fake_link(), checkpoint=folder, scratch=tmp_path)
+    def begun(run, attempt=0, **how):
+        folder = CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"), run=run, **how), attempt)
+        return session(link=fake_link(), checkpoint=folder, scratch=tmp_path, attempt=attempt)
 
     begun("first").save_checkpoint(lambda folder: (folder / "state").write_text("first"))
     assert begun("second").load_checkpoint() is None
-    assert (begun("first").load_checkpoint() / "state").read_text() == "first"
+    assert (begun("first", 1).load_checkpoint() / "state").read_text() == "first"
     assert (begun("second", resume=True).load_checkpoint() / "state").read_text() == "first"
 
 
@@ -118,3 +118,37 @@ def test_tools_are_told_where_checkpoints_go(tmp_path, session):
         _ = session().checkpoint_location
     place = CheckpointPlace(url=f"{tmp_path}/run")
     assert session(checkpoint=CheckpointFolder(place)).checkpoint_location == f"{tmp_path}/run"
+
+
+def test_who_is_late_begins_with_the_checkpoint_of_all_also_where_no_batch_was_taken(tmp_path, session, fake_link):
+    """Rows of partitions, and a user's own files, are in no account."""
+
+    def begun(rank, attempt, alone=False, **more):
+        place = CheckpointPlace(url=str(tmp_path / "kept"), run="run")
+        more |= {"rank": rank, "attempt": attempt, "alone": alone, "scratch": tmp_path / f"{rank}"}
+        return session(link=fake_link(), checkpoint=CheckpointFolder(place, attempt), **more)
+
+    def keep(one, *texts):
+        for text in texts:
+            one.save_checkpoint(lambda folder, text=text: (folder / "state").write_text(text))
+
+    def state(one):
+        folder = one.load_checkpoint()
+        return None if folder is None else (folder / "state").read_text()
+
+    chief, late = begun(0, 0), begun(1, 0)
+    assert state(chief) is None
+    keep(chief, "a", "b")
+    assert (state(late), state(late), state(chief)) == (None, "b", "b"), "from the second call on, all that is kept"
+    chief = begun(0, 1)
+    assert state(chief) == "b"
+    keep(chief, "c", "d", "e")
+    assert (state(begun(1, 1)), state(begun(1, 1, alone=True))) == ("b", "e")
+    assert state(begun(0, 1, role="scorer", counts={"worker": 2, "scorer": 1})) == "e"
+    assert state(begun(0, 1, counts={"worker": 1})) == "e", "there are no others"
+    chief._meeting._group = object()  # a barrier
+    keep(chief, "f", "g")
+    assert len(list((tmp_path / "kept").glob("*.json"))) == 2, "what all have begun with is needed no more"
+    late = begun(1, 1)
+    late._meeting._group = object()
+    assert state(late) == "g"

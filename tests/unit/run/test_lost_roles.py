@@ -132,11 +132,13 @@ def test_a_role_that_does_not_say_that_it_is_gone_is_waited_for_so_long(a_run):
 def test_what_cannot_be_replaced_alone_takes_all_with_it(a_run):
     run = a_run(counts={"chief": 1, "worker": 1}, recovery=ROLE).running()
     assert run.exits("worker/0") == ["PlaceRoles worker/0"]
+    assert run["worker/0"].alone
     run.placed("worker/0")
     run.up("worker/0")
     assert run.exits("chief/0") == ["Kill worker/0#1@b"]
     assert run.exits("worker/0") == ["PlaceRoles chief/0 worker/0"]
-    assert (run["chief/0"].attempt, run["worker/0"].attempt) == (1, 2)
+    assert (run["chief/0"].attempt, run["worker/0"].attempt) == (2, 2), "one number for a start of all"
+    assert not run["worker/0"].alone
 
 
 def test_a_dask_worker_with_a_role_that_cannot_be_replaced_alone(a_run):

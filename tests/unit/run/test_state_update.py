@@ -58,7 +58,7 @@ def test_a_next_attempt_has_nothing_of_the_last():
         }
     )
     turn.place_anew(A)
-    assert turn.roles[A] == Role(phase=RolePhase.PLACING, attempt=4, since=10.0, loaded=True)
+    assert turn.roles[A] == Role(phase=RolePhase.PLACING, attempt=4, since=10.0, loaded=True, alone=True)
 
 
 def test_a_process_is_killed_once_and_one_that_has_ended_never():

@@ -380,7 +380,7 @@ def test_room_for_one_role_does_not_start_a_gang_that_waits(a_run):
     assert run.phase is Phase.PLACING
     assert run.placed("worker/0") == []
     assert run.phase is Phase.PLACING
-    assert run.placed() == ["StartProcess chief/0#1@a", "StartProcess worker/0#2@b", "StartProcess worker/1#1@c"]
+    assert run.placed() == ["StartProcess chief/0#2@a", "StartProcess worker/0#2@b", "StartProcess worker/1#2@c"]
 
 
 def test_the_state_says_where_it_is(a_run):

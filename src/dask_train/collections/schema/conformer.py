@@ -124,6 +124,11 @@ class Conformer:
                     raise unknown_categories(what, name)
         return without_missing_labels(what, value, names)
 
+    def note_targets(self, what: str, labels: Mapping[Any, Any]) -> None:
+        """Note which columns are labels, by name and dtype, which stay as they are: the model makes codes of them."""
+        own = {column.name: column for column in self._known.targets}
+        self._targets.extend(own.get(name) or column_for(what, name, dtype) for name, dtype in labels.items())
+
     def lying(self, what: str, inputs: Sequence[FrameSchema | None], targets: Sequence[FrameSchema | None]) -> None:
         """Note columns that lie in shared memory, and see that their codes are those of the model.
 

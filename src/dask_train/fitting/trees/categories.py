@@ -7,6 +7,7 @@ from typing import Any
 
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Columns
+from dask_train.frameworks.xgboost.linear import is_linear
 
 
 def finds_categories(model: Any) -> bool:
@@ -31,7 +32,8 @@ def finds_categories(model: Any) -> bool:
         model = model.get_booster()
     elif "xgboost.core.Booster" not in kinds:
         return True
-    return hasattr(model, "get_categories") and not model.get_categories().empty()
+    # Linear boosters know none, and raise where they are asked.
+    return hasattr(model, "get_categories") and not is_linear(model) and not model.get_categories().empty()
 
 
 def check_going_on(library: str, start: Any, known: FrameSchema | None, columns: Columns) -> None:

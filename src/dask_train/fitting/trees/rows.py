@@ -86,6 +86,7 @@ def tree_data(
         if not {*labels, *weights} & {*names_in(matrix)}:  # else it is refused below
             x, picked[0] = like.named(what, x, matrix, [*labels, *weights])
         data = _made(what, x, Picks(arrays=picked, is_tuple=True), names, workers)
+        like.note_targets(what, {name: meta_of(x).dtypes[name] for name in labels})
         return replace(data, schema=like.schema(picked[0]))
     if y is None:
         raise ValueError(f"{what}: there are no targets. Pass y, or name the column of a frame: label='name'.")
@@ -98,6 +99,10 @@ def tree_data(
     _check_label(what, meta_of(y))
     x = like.inputs(what, like.ordered(what, x))
     data = _made(what, (x, y, *others.values()), None, names, workers)
+    targets = meta_of(y)
+    if is_frame(x) and hasattr(targets, "iloc"):
+        dtypes = dict(targets.dtypes) if is_frame(targets) else {targets.name: targets.dtype}
+        like.note_targets(what, {name: dtype for name, dtype in dtypes.items() if name is not None})
     return replace(data, schema=like.schema(structure_of(x)))
 
 

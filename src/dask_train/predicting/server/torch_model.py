@@ -16,7 +16,7 @@ from dask_train.data.columns import Column, Columns
 from dask_train.data.structure import filled, leaves
 from dask_train.errors import in_words
 from dask_train.frameworks.torch.modules import called, cast_to_weights, device_of, pickle_parts, unpickle_parts
-from dask_train.frameworks.torch.shapes import is_of_shapes
+from dask_train.frameworks.torch.shapes import is_of_dtypes, is_of_shapes
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 
 # Kinds of :class:`~dask_train.predicting.server.values.ModelParts`.
@@ -130,8 +130,12 @@ def described(module: torch.nn.Module, columns: Columns) -> tuple[Any, tuple[Col
     try:
         sample_outputs = _of_two_rows(module, columns)
     except Exception as error:
+        cast = (
+            f"{in_words(error).rstrip('.')}. Cast the rows to the dtype that it takes, such as with astype('float32')."
+        )
         raise ValueError(
-            f"The data does not fit module {name!r}: it has {description}. {in_words(error)}"
+            f"The data does not fit module {name!r}: it has {description}. "
+            + (cast if is_of_dtypes(error) else in_words(error))
             + (
                 " A module of torch.export takes any number of rows if it was exported with "
                 "dynamic_shapes=({0: torch.export.Dim('rows')},)."

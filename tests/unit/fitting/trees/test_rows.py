@@ -41,6 +41,13 @@ def test_columns_of_frames_have_names_and_categories(npartitions):
     apart = tree_data("data", frame[["a", "kind"]], frame["y"], {})
     assert apart.columns.matrix.names == ("a", "kind")
     several = tree_data("data", frame, None, {}, features=["a"], label=["y", "w"])
+    assert [[column.name for column in each.schema.targets] for each in (data, apart, several)] == [
+        ["y"],
+        ["y"],
+        ["y", "w"],
+    ], "a later frame is scored by the same columns"
+    assert tree_data("data", X[:3], FRAME["y"], {}).schema is None
+    assert tree_data("data", frame[["a"]], frame["y"].rename(None), {}).schema.targets == ()
     assert several.columns[several.columns.labels].row_shape == (2,)
     assert tree_data("data", frame, None, {"qid": "y"}, features="a", label="w").columns.matrix.row_shape == (1,)
 

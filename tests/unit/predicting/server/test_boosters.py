@@ -74,3 +74,18 @@ def test_frames_and_the_best_round():
     booster.set_attr(best_iteration="1")
     found = dt.predict(booster, table).compute(scheduler="sync")
     np.testing.assert_allclose(found, booster.inplace_predict(frame, iteration_range=(0, 2)))
+
+
+def test_linear_boosters_which_predict_of_a_matrix_alone():
+    frame = pd.DataFrame(X, columns=list("abc"))
+    model = xgboost.XGBRegressor(booster="gblinear", n_estimators=3, n_jobs=1, updater="coord_descent").fit(frame, Y)
+    booster, table = model.get_booster(), dd.from_pandas(frame, npartitions=2)
+    booster.set_attr(best_iteration="1")  # it has no rounds to choose from
+    wanted = booster.predict(xgboost.DMatrix(frame))
+    for each, rows in ((model, table), (booster, table), (booster, ROWS)):
+        np.testing.assert_allclose(dt.predict(each, rows).compute(scheduler="sync"), wanted, rtol=1e-6)
+    with pytest.raises(ValueError, match="feature_names mismatch"):
+        dt.predict(booster, table[["b", "a", "c"]]).compute(scheduler="sync")
+    assert dt.evaluate(booster, ROWS, LABELS, metrics={"mean": lambda _, found: found.mean()}, verbose=0) == {
+        "mean": pytest.approx(wanted.mean())
+    }

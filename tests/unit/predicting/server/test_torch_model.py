@@ -249,6 +249,13 @@ def test_a_module_that_only_real_rows_can_describe_is_refused_with_what_to_do():
         asked(Making(only_shares))
 
 
+def test_rows_of_a_dtype_that_the_module_does_not_take_are_refused():
+    """Also where it takes them without values: integers, which are not cast, for weights that are floats."""
+    columns = Columns(features=0).with_rows([Column(dtype="<i8", row_shape=(3,))])
+    with pytest.raises(ValueError, match=r"rows of int64 \(3,\)\. .*same dtype.* Cast the rows .*astype\('float32'\)"):
+        described(torch.nn.Linear(3, 1), columns)
+
+
 def test_numbers_a_row_are_called_that():
     with pytest.raises(ValueError, match="it has rows of int64 numbers and rows of float32"):
         asked(torch.nn.Linear(3, 1), Columns(features=(0, 1)), (Column(dtype="<i8", row_shape=()), THREE))
