@@ -11,7 +11,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.tokenize import tokenize
 
 from dask_train.collections.pickled import carried
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, check_same_partition
 from dask_train.data.decoder import Decoder
 
 if TYPE_CHECKING:
@@ -40,14 +40,22 @@ class SharedOrigin:
     decoded: Column | None = None
 
 
-def view(segment: Any, column: int) -> Any:
-    """Return a block: a read-only view of a segment's shared memory, a CSR matrix of sparse rows."""
-    return segment.arrays()[column]
+def view(segment: Any, number: int, partition: int, num_rows: int) -> Any:
+    """Return a block: a read-only view of a segment's shared memory, a CSR matrix of sparse rows.
+
+    Raises
+    ------
+    DataError
+        The segment was computed again, and has another number of rows.
+    """
+    now = segment.num_rows, segment.columns
+    check_same_partition("the data set in shared memory", partition, (num_rows, ()), now)
+    return segment.arrays()[number]
 
 
-def decoded_rows(segment: Any, number: int, column: Column) -> np.ndarray:
-    """Return a block of decoded rows, in memory of its own."""
-    decoder, stored = column.decoder, view(segment, number)
+def decoded_rows(segment: Any, number: int, partition: int, num_rows: int, column: Column) -> np.ndarray:
+    """Return a block of decoded rows, in memory of its own; raises what :func:`view` does."""
+    decoder, stored = column.decoder, view(segment, number, partition, num_rows)
     assert decoder is not None
     assert not decoder.is_random, "a block has no place in the order of rows, which random numbers depend on"
     rows = column.in_batch.empty(len(stored))
@@ -79,7 +87,8 @@ def arrays_of(
     for number, column in enumerate(columns):
         name = f"{_PREFIX}-{number}-{tokenize(list(segments))}"
         rest = (0,) * len(column.row_shape)
-        blocks = {(name, block, *rest): (viewed, key, number) for block, key in enumerate(segments)}
+        numbered = enumerate(zip(segments, lengths, strict=True))
+        blocks = {(name, block, *rest): (viewed, key, number, block, length) for block, (key, length) in numbered}
         graph = HighLevelGraph({own: dict(segments), name: blocks}, {own: set(), name: {own}})
         chunks = (tuple(lengths), *((size,) for size in column.row_shape))
         arrays.append(da.Array(graph, name, chunks, dtype=np.dtype(column.dtype), meta=_empty_block(column)))
@@ -106,7 +115,10 @@ def decoded(array: da.Array, decoder: Decoder) -> da.Array:
     own = next(name for name in layers if name.startswith(f"{_PREFIX}-segments-"))
     name = f"{_PREFIX}-decoded-{tokenize(array.name, column)}"
     opened, rest = carried(decoded_rows), (0,) * len(decoder.row_shape)
-    blocks = {(name, block, *rest): (opened, key, origin.number, column) for block, key in enumerate(origin.segments)}
+    numbered = enumerate(zip(origin.segments, array.chunks[0], strict=True))
+    blocks = {
+        (name, block, *rest): (opened, key, origin.number, block, length, column) for block, (key, length) in numbered
+    }
     graph = HighLevelGraph({own: layers[own], name: blocks}, {own: set(), name: {own}})
     chunks = (array.chunks[0], *((size,) for size in decoder.row_shape))
     return da.Array(graph, name, chunks, dtype=np.dtype(decoder.dtype))
@@ -127,8 +139,8 @@ def origin_of(array: Any) -> SharedOrigin | None:
     origin = SharedOrigin(segments={}, number=-1, num_columns=num_columns)
     for block in range(array.numblocks[0]):
         task = blocks.get((array.name, block, *rest))
-        if not isinstance(task, tuple) or len(task) not in (3, 4) or task[1] not in layers[own]:
+        if not isinstance(task, tuple) or len(task) not in (5, 6) or task[1] not in layers[own]:
             return None
         origin.segments[task[1]] = layers[own][task[1]]
-        origin = replace(origin, number=task[2], decoded=task[3] if len(task) == 4 else None)
+        origin = replace(origin, number=task[2], decoded=task[5] if len(task) == 6 else None)
     return origin

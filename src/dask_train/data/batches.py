@@ -87,8 +87,10 @@ class Reader:
         first = next(shares, None)
         if first is None:
             return
-        rows.turn_to(first[:1].partition)
-        batch_bytes = max(1, first.share_rows * rows.schema.in_batch.row_bytes)
+        rows.turn_to(*first[:1].span)
+        # The same for all ranks, whose shares differ by a row: those that read further ahead would wait for the others.
+        share_rows = -(-first.global_rows // first.num_ranks)
+        batch_bytes = max(1, share_rows * rows.schema.in_batch.row_bytes)
         most = BUNDLE if isinstance(rows, Rows) else STREAMED_BUNDLE
         bundle = max(1, min(most, BUNDLE_BYTES // batch_bytes))
         depth = max(1, min(MAX_AHEAD, MAX_AHEAD_BYTES // (bundle * batch_bytes)))
@@ -134,7 +136,7 @@ class Reader:
             first = 0
             while first < len(some):
                 bundle = some[first : first + length]
-                rows.turn_to(bundle.partition)
+                rows.turn_to(*bundle.span)
                 columns = self.gathered(bundle.partition, bundle.row, rows)
                 size = some.share_rows
                 cuts = range((len(bundle) - 1) * size, -1, -size) if size else [0] * len(bundle)

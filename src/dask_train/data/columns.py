@@ -15,6 +15,7 @@ from dask_train.data.layout import Layout
 from dask_train.data.sparse_rows import SPARSE_LAYOUT, check_entries, is_sparse
 from dask_train.data.structure import Places, filled, numbered
 from dask_train.data.text import TEXT_LAYOUT, is_text
+from dask_train.errors import DataError
 
 # The dtype of columns of text.
 TEXT = "|O"
@@ -283,7 +284,47 @@ def same_columns(
     return common
 
 
-def _words(columns: tuple[Column, ...]) -> str:
+def check_same_partition(
+    what: str, number: int, before: tuple[int, Sequence[Column]], now: tuple[int, Sequence[Column]]
+) -> None:
+    """Check that a partition which Dask may have computed again has the rows and columns that are known of it.
+
+    Parameters
+    ----------
+    what
+        The data set, as errors call it: ``"data['worker']"``.
+    number
+        The number of the partition.
+    before, now
+        Its rows and columns, as they are known, and as they are. Columns that are not known yet are none.
+
+    Raises
+    ------
+    DataError
+        They differ.
+    """
+    (num_before, columns_before), (num_now, columns_now) = before, now
+    if num_before != num_now:
+        differs = f"had {num_before:,} rows and now has {num_now:,}"
+    elif num_now and columns_before and plain(columns_before) != plain(columns_now):
+        differs = f"had {_words(columns_before)} and now has {_words(columns_now)}"
+    else:
+        return
+    raise DataError(
+        f"Partition {number} of {what} {differs}.",
+        "What Dask computes it from has changed meanwhile, draws random numbers without a seed, or declares other "
+        "chunks than it has.",
+        "Let it give the same rows each time: write them to files, and read those; x.compute_chunk_sizes() mends the "
+        "chunks of a Dask array. Then persist or publish it anew.",
+    )
+
+
+def plain(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return what partitions show of columns: not what they are made of, nor what decodes them."""
+    return tuple(replace(column, dtype=np.dtype(column.dtype).str, origins=(), decoder=None) for column in columns)
+
+
+def _words(columns: Sequence[Column]) -> str:
     return " and ".join(
         f"{'sparse ' if column.is_sparse else ''}rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}"
         for column in columns

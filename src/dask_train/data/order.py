@@ -24,6 +24,10 @@ class Shares:
         How many batches these are of; the length of this.
     share_rows, global_rows
         Rows of each share, and of each global batch over all ranks.
+    num_ranks
+        How many ranks share the batches.
+    groups
+        int64 ``(num_batches, 2)``: the plan's groups that the first and the last row of each global batch are in.
     """
 
     partition: np.ndarray = field(repr=False)
@@ -31,6 +35,8 @@ class Shares:
     num_batches: int
     share_rows: int
     global_rows: int
+    num_ranks: int
+    groups: np.ndarray = field(repr=False)
 
     def __len__(self) -> int:
         return self.num_batches
@@ -39,7 +45,18 @@ class Shares:
         """Return the rows of some of the batches; no copies."""
         first, stop, _ = batches.indices(self.num_batches)
         its = slice(first * self.share_rows, stop * self.share_rows)
-        return replace(self, partition=self.partition[its], row=self.row[its], num_batches=max(0, stop - first))
+        return replace(
+            self,
+            partition=self.partition[its],
+            row=self.row[its],
+            num_batches=max(0, stop - first),
+            groups=self.groups[first:stop],
+        )
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last group that the global batches reach into: the same for all ranks."""
+        return int(self.groups[0, 0]), int(self.groups[-1, 1])
 
 
 def block_of(rank: int, size: int, num_shares: int) -> range:
@@ -113,6 +130,8 @@ def shares(
             num_batches=len(nth) // global_rows,
             share_rows=end - begin,
             global_rows=global_rows,
+            num_ranks=size,
+            groups=plan.group_of_partition[partition.reshape(-1, global_rows)[:, [0, -1]]],
         )
 
 

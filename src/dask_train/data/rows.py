@@ -88,8 +88,8 @@ class Rows:
         self._is_here = self._first[0] >= 0 if self._first else np.zeros(len(lengths), bool)
         self.all_here = bool(self._is_here.all())
 
-    def turn_to(self, partition: np.ndarray) -> None:
-        """Rows of these partitions are read next; nothing to do where all that is here stays here."""
+    def turn_to(self, first: int, last: int) -> None:
+        """Rows of these groups are read next; nothing to do where all that is here stays here."""
 
     def is_here(self, partition: np.ndarray) -> np.ndarray:
         """Return of each partition, bool ``(n,)``, whether it can be read here."""

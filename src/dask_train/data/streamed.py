@@ -39,14 +39,17 @@ class StreamedRows:
         self._lengths = table.lengths
         self._open_group = open_group
         self._open: dict[int, Rows] = {}
-        self._last = int(self._group_of_partition[table.lengths > 0].max())
+        self._filled = np.unique(self._group_of_partition[table.lengths > 0])
         self._is_mine = table.owner == table.host_of_rank[rank]
         self.all_here = bool(self._is_mine.all())
 
-    def turn_to(self, partition: np.ndarray) -> None:
-        """Open the groups of these partitions, and release those before."""
-        # Without rows only the columns are needed; it is the end of an epoch that has fewer rows than ranks.
-        groups = np.unique(self._group_of_partition[partition]).tolist() or list(self._open) or [self._last]
+    def turn_to(self, first: int, last: int) -> None:
+        """Open the groups from the first to the last that have rows, and release those before.
+
+        A rank opens all groups of a global batch, also those in which it has no rows. Others wait with a group until
+        this rank is near: if it left one out, and then waited for the others in an all-reduce, none would ever go on.
+        """
+        groups = self._filled[(first <= self._filled) & (self._filled <= last)].tolist()
         for number in [number for number in self._open if number < groups[0]]:
             del self._open[number]
         for number in groups:

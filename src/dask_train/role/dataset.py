@@ -221,7 +221,8 @@ class DataSet:
                 num_rows = int(self._table.lengths[number])
                 this = np.array([number])
                 with link.spent.on(DATA):
-                    rows.turn_to(this)
+                    group = int(plan.group_of_partition[number])
+                    rows.turn_to(group, group)
                 all_of_it = np.full(num_rows, number), np.arange(num_rows)
                 if rows.is_here(this)[0]:
                     columns = list(rows.partition(number))

@@ -185,7 +185,9 @@ class RunData:
         DataError
             There is no data set of that name, or it is none of ours.
         """
-        if name not in self._opened:  # one task for all roles that ask, perhaps at the same time
+        # One task for all roles that ask, perhaps at the same time. After a failure the name is looked up anew, since
+        # the set may be published later; it keeps its place in the dict, and with it its number.
+        if name not in self._opened or _has_failed(self._opened[name]):
             self._opened[name] = asyncio.ensure_future(self._open(name, check))
         await asyncio.shield(self._opened[name])
         return 1 + list(self._opened).index(name)
@@ -200,7 +202,11 @@ class RunData:
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
         data = _on_dask(self._peer, f"data set {name!r}", source)
-        await data.described(lambda: None)
+        try:
+            await data.described(lambda: None)
+        except BaseException:
+            await data.cancel()
+            raise
         return data
 
     def left(self, role: str, rank: int) -> None:
@@ -223,7 +229,7 @@ class RunData:
         """
         rows = {(role, 0): data.num_rows for role, data in self.by_role.items()}
         for number, opening in enumerate(self._opened.values(), 1):
-            if opening.done() and not opening.cancelled() and opening.exception() is None:
+            if opening.done() and not _has_failed(opening):
                 rows["", number] = opening.result().num_rows
         return rows
 
@@ -243,6 +249,10 @@ class RunData:
         published = [data for data in opened if isinstance(data, DataSetOnDask)]
         for data in {*self.by_role.values(), *self._named.values(), *published}:
             await data.cancel()
+
+
+def _has_failed(opening: asyncio.Task[DataSetOnDask]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
 
 
 def _on_dask(peer: Peer, what: str, source: Source | SharedSegments) -> DataSetOnDask:

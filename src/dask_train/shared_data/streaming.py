@@ -14,7 +14,7 @@ from distributed.comm import get_address_host
 
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.submitted import preferring, submitted, with_rows_apart
-from dask_train.data.columns import Column, same_columns
+from dask_train.data.columns import Column, check_same_partition, same_columns
 from dask_train.data.plan import EpochPlan
 from dask_train.data.stream import Stream
 from dask_train.errors import ClosedError, DataError
@@ -140,7 +140,8 @@ class StreamOnDask:
         Raises
         ------
         DataError
-            A partition can't be computed, or has other columns than those before.
+            A partition can't be computed, has another number of rows than when they were counted or than its
+            collection says, or has other columns than those before.
         ClosedError
             The rank has left the stream meanwhile.
         """
@@ -189,6 +190,8 @@ class StreamOnDask:
             async for future in as_completed(futures.values(), loop=self._peer.loop):
                 await check_computed(future, self._what)
             descriptions, where = await describe(self._peer, self._what, [future.key for future in futures.values()])
+            for number, future in futures.items():
+                self._check(number, *descriptions[future.key])
             parts = [*self._known, *((number, descriptions[future.key]) for number, future in futures.items())]
             self._columns = same_columns((part for _, part in parts), (number for number, _ in parts))
             self._known = [(number, part) for number, part in parts if part[0]][:1]
@@ -199,6 +202,11 @@ class StreamOnDask:
                 raise DataError(f"{self._what}: {error}.") from error
             raise
         return {number: (future, where[future.key]) for number, future in futures.items()}
+
+    def _check(self, number: int, num_rows: int, columns: tuple[Column, ...]) -> None:
+        """Check that a partition has as many rows as were counted, or as its collection says."""
+        assert self._lengths is not None
+        check_same_partition(self._what, number, (int(self._lengths[number]), columns), (num_rows, columns))
 
     def _release(self, computing: asyncio.Task[Parts]) -> None:
         """Let Dask forget a group; what is still being computed of it is stopped."""

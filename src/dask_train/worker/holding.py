@@ -12,6 +12,7 @@ import numpy as np
 from distributed.comm import get_address_host
 
 from dask_train.data.borrowing import borrow, lock
+from dask_train.data.columns import Column, check_same_partition, plain
 from dask_train.data.rows import HeldPartitions, held_by
 from dask_train.data.segment import Segment, SegmentPlace
 from dask_train.data.table import Table
@@ -113,7 +114,7 @@ class Holding:
         Raises
         ------
         DataError
-            A partition can't be had any more.
+            A partition can't be had any more, or has other rows or columns than the table says.
         StalledError
             None came in time.
         """
@@ -175,7 +176,7 @@ class Holding:
 
     async def _open(self, address: str, keys: list[Any], missing: dict[Any, int]) -> None:
         """Map what lies in the pool of a Dask worker of this host; what has moved meanwhile stays missing."""
-        places = await self._places(address, keys)
+        places = {key: offer.place for key, offer in (await self._offers(address, keys)).items()}
         if not places:
             return
         files: dict[int, int] = {}
@@ -185,16 +186,22 @@ class Holding:
                 self._foreign.add(address)
                 return
             files[inode] = file
-        for key, place in (await self._places(address, list(places))).items():
+        for key, (place, num_rows, columns) in (await self._offers(address, list(places))).items():
             if place == places[key]:
+                self._check(missing[key], num_rows, columns)
                 self._found[missing.pop(key)] = (files[place.inode], place)
 
-    async def _places(self, address: str, keys: list[Any]) -> dict[Any, SegmentPlace]:
+    async def _offers(self, address: str, keys: list[Any]) -> dict[Any, offers.Offer]:
         with suppress(OSError, TimeoutError):  # it is gone; the scheduler knows where to find them next
             asking = self._around.ask(address, offers.places, keys)
-            places: dict[Any, SegmentPlace] = await self._while_there(keys[0], [address], asking)
-            return places
+            found: dict[Any, offers.Offer] = await self._while_there(keys[0], [address], asking)
+            return found
         return {}
+
+    def _check(self, number: int, num_rows: int, columns: tuple[Column, ...]) -> None:
+        """Check that a partition is what the table says: readers take its rows by where these would lie."""
+        known = int(self._table.lengths[number]), self._table.schema.columns
+        check_same_partition(str(len(self._table.lengths)), number, known, (num_rows, columns))
 
     async def _while_there(self, key: Any, addresses: list[str], work: Coroutine[Any, Any, Any]) -> Any:
         """Return what Dask workers that have a result answer.
@@ -229,6 +236,7 @@ class Holding:
             file = self._borrowed([segment.place])
             if file is None:
                 raise DataError("A Dask worker can't open its own shared memory through /proc.")
+            self._check(missing[key], segment.num_rows, segment.columns)
             self._copies.append(segment)
             self._found[missing.pop(key)] = (file, segment.place)
             progressed()
@@ -264,12 +272,13 @@ class Holding:
         Raises
         ------
         DataError
-            They can't be had any more.
+            They can't be had any more, or their partition has other rows or columns than the table says.
         StalledError
             They did not come in time.
         """
         columns = [column.empty(len(row)) for column in self._table.schema.columns]
-        wanted = {self._keys[number]: np.flatnonzero(partition == number) for number in np.unique(partition).tolist()}
+        number_of = {self._keys[number]: number for number in np.unique(partition).tolist()}
+        wanted = {key: np.flatnonzero(partition == number) for key, number in number_of.items()}
         loop = asyncio.get_running_loop()
         deadline = loop.time() + data_timeout_s
         while wanted:
@@ -280,7 +289,12 @@ class Holding:
                     by_address.setdefault(addresses[0], []).append(key)
             answers = await asyncio.gather(
                 *(
-                    self._rows_at(address, keys, [row[wanted[key]] for key in keys])
+                    self._rows_at(
+                        address,
+                        keys,
+                        [row[wanted[key]] for key in keys],
+                        [int(self._table.lengths[number_of[key]]) for key in keys],
+                    )
                     for address, keys in by_address.items()
                 )
             )
@@ -289,8 +303,10 @@ class Holding:
                     if answer is None:
                         self._where.pop(key, None)
                         continue
-                    positions = wanted.pop(key)
-                    for column, array in zip(columns, answer[number], strict=True):
+                    positions, arrays = wanted.pop(key), answer[number]
+                    if isinstance(arrays, tuple):
+                        self._check(number_of[key], *arrays)
+                    for column, array in zip(columns, arrays, strict=True):
                         column[positions] = array
             if wanted and loop.time() > deadline:
                 raise StalledError(f"Rows of {len(wanted)} partitions did not come within {data_timeout_s:g} s.")
@@ -298,10 +314,11 @@ class Holding:
                 await asyncio.sleep(LOOK_AGAIN_S)
         return columns
 
-    async def _rows_at(self, address: str, keys: list[Any], numbers: list[np.ndarray]) -> list[list[np.ndarray]] | None:
+    async def _rows_at(self, address: str, keys: list[Any], numbers: list[np.ndarray], lengths: list[int]) -> Any:
+        """Return what :func:`~dask_train.worker.offers.rows` does; None as well if the Dask worker is gone."""
         try:
-            asking = self._around.ask(address, offers.rows, keys, numbers)
-            rows: list[list[np.ndarray]] | None = await self._while_there(keys[0], [address], asking)
+            asking = self._around.ask(address, offers.rows, keys, numbers, lengths, plain(self._table.schema.columns))
+            rows = await self._while_there(keys[0], [address], asking)
         except (OSError, TimeoutError):  # it is gone, and with it all that was there
             self._where = {key: others for key, others in self._where.items() if address not in others}
             return None

@@ -103,6 +103,21 @@ def test_batches_that_span_many_groups(client):
         assert sorted(sum(batches[first : first + 3], [])) == list(range(ROWS))
 
 
+def test_ranks_in_step_reach_the_end_of_an_epoch(client):
+    """Rank 0 has no row of the last group, and waits for rank 1, which needs it."""
+
+    def worker(session):
+        seen = []
+        for batch in session.batches(epochs=2, batch_size=8, shuffle=False):
+            session.all_reduce(len(batch))
+            seen.append(batch.tolist())
+        return seen
+
+    with dask.config.set({"train.progress.timeout": "20s"}):
+        result = dt.train(worker, roles={"worker": 2}, data=da.arange(30, chunks=7), streaming=2)
+    assert sum(global_batches(result), []) == list(range(30)) * 2
+
+
 def test_more_ranks_than_rows_in_the_last_batch_and_partitions_without_rows(client):
     """Some groups have no rows, and the last batch has one for three ranks."""
     y = da.arange(200, chunks=10)

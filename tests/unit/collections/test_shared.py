@@ -11,6 +11,7 @@ from dask_train.collections import shared
 from dask_train.data.columns import Column
 from dask_train.data.one_hot import OneHot
 from dask_train.data.segment import Segment
+from dask_train.errors import DataError
 
 X, Y = np.arange(24, dtype="f4").reshape(12, 2), np.arange(12)
 LENGTHS = (5, 0, 4, 3)
@@ -47,10 +48,20 @@ def test_blocks_are_read_only_views():
     segments, _ = made()
     segment = segments["part", 0]
     for column in (0, 1):
-        found = shared.view(segment, column)
+        found = shared.view(segment, column, 0, LENGTHS[0])
         assert not found.flags.owndata
         with pytest.raises(ValueError, match="read-only"):
             found[:] = 0
+
+
+def test_a_segment_that_was_computed_again_with_other_rows_is_refused():
+    segments, arrays = made()
+    segments["part", 2] = Segment([X[:3], Y[:3]])
+    changed = shared.arrays_of(segments, COLUMNS, LENGTHS)
+    for array in (*changed, shared.decoded(changed[1], OneHot.of(Y))):
+        with pytest.raises(DataError, match="Partition 2 of the data set in shared memory had 4 rows and now has 3"):
+            computed(array)
+    del arrays
 
 
 def test_what_they_are_made_of_is_found_again():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,29 +93,44 @@ def test_groups_that_are_behind_are_let_go(own_pool, table_of, mapped):
         def is_open() -> list[int]:
             return [number for number, its in groups.open.items() if its() is not None]
 
-        rows.turn_to(np.array([0, 1]))
-        rows.turn_to(np.array([1, 0]))
+        rows.turn_to(0, 0)
+        rows.turn_to(0, 0)
         assert (groups.asked, is_open()) == ([(0, 0)], [0])
-        rows.turn_to(np.array([1, 2]))
+        rows.turn_to(0, 1)
         assert (groups.asked[1:], is_open()) == ([(1, 0)], [0, 1])
         out = [np.zeros(3, np.int64), np.zeros((3, 3), "f4")]
         rows.take(np.array([2, 1, 3]), np.array([0, 3, 1]), out)
         assert out[0].tolist() == out[1][:, 2].tolist() == [8, 7, 13]
-        rows.turn_to(np.array([], np.int64))
-        assert is_open() == [0, 1], "a batch without rows needs no other"
-        rows.turn_to(np.array([4]))
+        rows.turn_to(2, 2)
         assert (groups.asked[2:], is_open()) == ([(2, 2)], [2])
         del rows
 
 
-def test_columns_are_known_without_rows(own_pool, table_of, mapped):
-    parts = numbered([1, 0, 0])
+def test_groups_without_rows_are_not_opened(own_pool, table_of, mapped):
+    parts = numbered([0, 1, 0, 2])
     table = table_of(parts, window=1)
     plan = EpochPlan(lengths=table.lengths, shuffle=False, seed=0, epoch=0, window=1)
     with own_pool() as pool:
         groups = Groups(plan, parts, table, mapped, pool)
         rows = StreamedRows(table, plan, 0, groups)
-        rows.turn_to(np.array([], np.int64))
-        assert groups.asked == [(0, 0)], "the last that has rows"
+        rows.turn_to(1, 3)
+        assert groups.asked == [(1, 1), (3, 1)]
         assert rows.schema == table.schema
         del rows
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_go_through_the_same_groups_also_without_rows(own_pool, table_of, mapped, rank):
+    """Rank 0 has no row of the last group, and a rank that stopped before it would hold up the other for ever."""
+    parts = numbered([7, 7, 7, 7, 2])
+    table = table_of(parts, host_of_rank=np.array([0, 0]), window=2)
+    plan = EpochPlan(lengths=table.lengths, shuffle=False, seed=0, epoch=0, window=2)
+    order = shares(plan, batch_size=8, rank=rank, size=2)
+    with own_pool() as pool:
+        groups = Groups(plan, parts, table, mapped, pool)
+        sizes = [
+            len(batch.arrays[0])
+            for batch in Reader(None, Buffers(), None).read(order, StreamedRows(table, plan, rank, groups))
+        ]
+        assert sizes == [4, 4, 4, 3]
+        assert groups.asked == [(0, 0), (1, 0), (2, 1)]

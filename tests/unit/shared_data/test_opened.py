@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dask.array as da
 import numpy as np
 import psutil
@@ -82,3 +84,10 @@ def test_a_partition_that_is_gone(shared, peer, client):
     assert isinstance(error.value.__cause__, DataError)
     rows = peer.run(open_rows, peer, "it", segments, [0, 1], 10.0)
     assert everything(rows, [4, 4])[0].tolist() == list(range(8))
+
+
+def test_a_partition_that_was_computed_again_with_other_rows(shared, peer):
+    segments = shared(Y)
+    other = replace(segments, lengths=np.array([4, 3, 2]))
+    with pytest.raises(DataError, match="Data set 'a' can't be opened: Partition 1 of 3 had 3 rows and now has 4"):
+        peer.run(open_rows, peer, "Data set 'a'", other, range(3), 10.0)

@@ -159,13 +159,20 @@ def test_a_published_data_set_is_opened_by_its_name(run_data, peer, client, shar
             client.unpublish_dataset(name)
 
 
-def test_one_that_is_not_there_stays_so_and_has_no_rows(run_data, peer):
+def test_one_that_is_published_late_is_found_then(run_data, peer, client, shared):
     data = run_data({}, named={"one": source()})
     for _ in range(2):
-        with pytest.raises(DataError, match="No data set 'none' is published"):
-            peer.run(data.open, "none", check_data)
+        with pytest.raises(DataError, match="No data set 'late' is published"):
+            peer.run(data.open, "late", check_data)
     assert peer.run(data.open, "one", check_data) == 2
     assert data.num_rows() == {("", 2): 10}
+    client.publish_dataset(shared(Y[:3]).record(), name="late")
+    try:
+        assert peer.run(data.open, "late", check_data) == 1
+        assert peer.run(data.open, "one", check_data) == 2
+        assert data.num_rows() == {("", 1): 3, ("", 2): 10}
+    finally:
+        client.unpublish_dataset("late")
 
 
 def test_one_that_gives_up_takes_it_from_nobody_else(run_data, peer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import time
 
 import dask.array as da
 import numpy as np
@@ -242,6 +243,24 @@ def test_a_group_with_other_columns_than_those_before(stream, peer):
     text = "data: partition [01] has rows of float64 numbers and partition 2 has rows of int64 numbers"
     with pytest.raises(DataError, match=text):
         peer.run(data.group, "worker", 0, FIRST, 2, 2)
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_a_partition_with_another_number_of_rows_than_its_collection_says(stream, peer, num_rows):
+    data = stream(Y.map_blocks(lambda block: np.resize(block, num_rows if block[0] == 8 else 2), dtype=Y.dtype))
+    peer.run(data.group, "worker", 0, FIRST, 0, 0)
+    with pytest.raises(DataError, match=f"Partition 4 of data had 2 rows and now has {num_rows}"):
+        peer.run(data.group, "worker", 0, FIRST, 2, 2)
+
+
+def test_a_partition_with_another_number_of_rows_than_were_counted(stream, peer, tmp_path):
+    def grows():
+        (tmp_path / str(time.monotonic_ns())).touch()
+        return np.arange(len(list(tmp_path.iterdir())))
+
+    data = stream([delayed(grows, pure=False)()], window=1)
+    with pytest.raises(DataError, match=r"Partition 0 of data had \d rows and now has \d\."):
+        peer.run(data.group, "worker", 0, FIRST, 0, 0)
 
 
 def test_in_the_end_nothing_is_left(stream, peer, client, wait_for):

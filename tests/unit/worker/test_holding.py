@@ -327,6 +327,27 @@ def test_a_partition_that_is_lost(pool, table, around):
         hold(table, around, [0, 2])
 
 
+@pytest.mark.parametrize("address", [NEAR, FAR])
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ([np.arange(2), np.zeros((2, 3), "f4"), np.array(["", "a"], object)], "had 3 rows and now has 2"),
+        ([np.arange(4), np.zeros((4, 3), "f4"), np.array(["a"] * 4, object)], "had 3 rows and now has 4"),
+        ([np.arange(3), np.zeros((3, 2), "f4"), np.array(["a"] * 3, object)], r"had .*\(3,\) and .* now has .*\(2,\)"),
+    ],
+)
+def test_a_partition_that_was_computed_again_with_other_rows(own_pool, pool, table, around, address, columns, text):
+    """Its rows would be taken from where those of the table would lie."""
+    with own_pool() as other_pool:
+        around.put(OWN, 0, pool)
+        around.data[address] = {KEYS[2]: Segment(columns, other_pool)}
+        with pytest.raises(DataError, match=f"Partition 2 of 4 {text}"):
+            hold(table, around, [0, 2])
+        with pytest.raises(DataError, match=f"Partition 2 of 4 {text}"):
+            fetched(table, around, [2, 0], [1, 0])
+        around.data.clear()
+
+
 def test_partitions_that_do_not_come(pool, table, around):
     around.put(OWN, 0, pool)
     with pytest.raises(StalledError, match=r"2 of 3 partitions did not come within 0.01 s"):
