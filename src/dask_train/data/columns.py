@@ -306,7 +306,7 @@ def check_same_partition(
     (num_before, columns_before), (num_now, columns_now) = before, now
     if num_before != num_now:
         differs = f"had {num_before:,} rows and now has {num_now:,}"
-    elif num_now and columns_before and plain(columns_before) != plain(columns_now):
+    elif num_now and columns_before and columns_before != columns_now and plain(columns_before) != plain(columns_now):
         differs = f"had {_words(columns_before)} and now has {_words(columns_now)}"
     else:
         return

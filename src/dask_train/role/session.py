@@ -206,7 +206,7 @@ class Session(Collective, Checkpointing):
         Raises
         ------
         DataError
-            There is no data set of that name, or it can't be read as rows.
+            There is no data set of that name, or it can't be read as rows. A later call looks for it anew.
         """
         self._link.moved(f"opening data set {name!r}")
         with self._link.spent.on(DATA):

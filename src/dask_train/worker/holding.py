@@ -80,6 +80,7 @@ class Holding:
         is_near: Callable[[str], bool] | None = None,
     ) -> None:
         self._table, self._keys, self._around = table, keys, around
+        self._columns = plain(table.schema.columns)
         self._seems_near = is_near or self._has_my_host
         self._files: list[int] = []
         self._file_of_pool: dict[int, int] = {}  # by its inode: thousands of partitions take one descriptor
@@ -200,7 +201,7 @@ class Holding:
 
     def _check(self, number: int, num_rows: int, columns: tuple[Column, ...]) -> None:
         """Check that a partition is what the table says: readers take its rows by where these would lie."""
-        known = int(self._table.lengths[number]), self._table.schema.columns
+        known = int(self._table.lengths[number]), self._columns
         check_same_partition(str(len(self._table.lengths)), number, known, (num_rows, columns))
 
     async def _while_there(self, key: Any, addresses: list[str], work: Coroutine[Any, Any, Any]) -> Any:
@@ -317,7 +318,7 @@ class Holding:
     async def _rows_at(self, address: str, keys: list[Any], numbers: list[np.ndarray], lengths: list[int]) -> Any:
         """Return what :func:`~dask_train.worker.offers.rows` does; None as well if the Dask worker is gone."""
         try:
-            asking = self._around.ask(address, offers.rows, keys, numbers, lengths, plain(self._table.schema.columns))
+            asking = self._around.ask(address, offers.rows, keys, numbers, lengths, self._columns)
             rows = await self._while_there(keys[0], [address], asking)
         except (OSError, TimeoutError):  # it is gone, and with it all that was there
             self._where = {key: others for key, others in self._where.items() if address not in others}
