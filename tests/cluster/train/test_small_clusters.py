@@ -50,10 +50,11 @@ class Scaled:
         return x[:, 0] * self.weights[0]
 
 
-def test_a_large_model_stays_as_it_was_predicted_with_in_the_clients_process(make_cluster):
+def test_a_large_model_stays_as_it_was_predicted_with_in_the_clients_process(no_leaks):
     """The Dask worker in this process has a copy of it, also under the token of before."""
     model, rows = Scaled(), da.ones((4, 2), chunks=(2, 2))
-    with Client(make_cluster(n_workers=1, processes=False)):
+    with no_leaks(), Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
+        assert client.scheduler.address.startswith("inproc://")
         before = dt.predict(model, rows)
         model.weights[:] = 2
         assert before.compute().tolist() == [1] * 4
