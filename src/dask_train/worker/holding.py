@@ -192,10 +192,10 @@ class Holding:
                 self._check(missing[key], num_rows, columns)
                 self._found[missing.pop(key)] = (files[place.inode], place)
 
-    async def _offers(self, address: str, keys: list[Any]) -> dict[Any, offers.Offer]:
+    async def _offers(self, address: str, keys: list[Any]) -> dict[Any, offers.SegmentOffer]:
         with suppress(OSError, TimeoutError):  # it is gone; the scheduler knows where to find them next
             asking = self._around.ask(address, offers.places, keys)
-            found: dict[Any, offers.Offer] = await self._while_there(keys[0], [address], asking)
+            found: dict[Any, offers.SegmentOffer] = await self._while_there(keys[0], [address], asking)
             return found
         return {}
 

@@ -12,7 +12,7 @@ from dask_train.data.columns import Column
 from dask_train.data.segment import Segment, SegmentPlace
 
 
-class Offer(NamedTuple):
+class SegmentOffer(NamedTuple):
     """A segment that is here.
 
     Attributes
@@ -39,10 +39,10 @@ def describe(keys: Sequence[Any], dask_worker: Worker) -> dict[Any, tuple[int, t
     return {key: (segment.num_rows, segment.columns) for key, segment in _segments(keys, dask_worker)}
 
 
-def places(keys: Sequence[Any], dask_worker: Worker) -> dict[Any, Offer]:
+def places(keys: Sequence[Any], dask_worker: Worker) -> dict[Any, SegmentOffer]:
     """Return where the segments lie that are here, and what they have."""
     segments = _segments(keys, dask_worker)
-    return {key: Offer(segment.place, segment.num_rows, segment.columns) for key, segment in segments}
+    return {key: SegmentOffer(segment.place, segment.num_rows, segment.columns) for key, segment in segments}
 
 
 def rows(

@@ -33,7 +33,7 @@ def test_what_is_there_is_described_and_nothing_else(dask_worker):
         "a": (4, data["a"].columns),
         "b": (0, data["b"].columns),
     }
-    offer = offers.Offer(data["b"].place, 0, data["b"].columns)
+    offer = offers.SegmentOffer(data["b"].place, 0, data["b"].columns)
     assert offers.places(["c", "b"], dask_worker=dask_worker) == {"b": offer}
 
 

@@ -207,7 +207,7 @@ def _held(callback: Any) -> dict[str, Any]:
 
 def _without_progress(callback: Any) -> tuple[str, ...]:
     """Return names of attributes that a callback has from Keras, or sets anew from its arguments."""
-    return (*_KERAS_OWN, *(_DERIVED if hasattr(callback, "_set_monitor_op") else ()))
+    return (*_KERAS_OWN, *(_DERIVED if hasattr(callback, "monitor_op") else ()))
 
 
 def _without_code(attributes: dict[str, Any]) -> dict[str, Any]:
