@@ -18,7 +18,7 @@ def environment_restored() -> Iterator[None]:
         yield
     finally:
         for name in os.environ.keys() - before.keys():
-            del os.environ[name]
+            os.environ.pop(name, None)  # another thread may have restored it, too
         for name, value in before.items():
             if os.environ.get(name) != value:
                 os.environ[name] = value

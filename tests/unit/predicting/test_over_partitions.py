@@ -43,7 +43,7 @@ class Partition:
     """A segment where Dask has the future of one."""
 
     def __init__(self, number: int, *columns: np.ndarray) -> None:
-        self.key, self._columns = f"part-{number}", columns
+        self.key, self._columns, self.num_rows, self.columns = f"part-{number}", columns, len(columns[0]), ()
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         return self._columns
