@@ -153,16 +153,17 @@ class ParameterServer(Answering):
         *,
         rank: int,
         steps: int,
-        counted: tuple[int, list[np.ndarray]] | None,
+        counted: tuple[int, list[np.ndarray] | None],
         statistics: bool,
         weights: bool,
     ) -> dict[str, Any]:
-        """End a worker's next step; return what its rows have counted, if it had any."""
+        """End a worker's next step, of an epoch, and what its rows have counted, if any; return all that is counted."""
+        epoch, counts = counted
         with self._lock:
             if steps > self._progress_of(rank)[0]:
                 self._progress[rank] = (steps, 0)
-                if counted is not None:
-                    self._count(*counted)
+                if counts is not None:
+                    self._count(epoch, counts)
                     self._num_steps += 1
                     self._moved.notify_all()
                 if statistics:
@@ -170,7 +171,7 @@ class ParameterServer(Answering):
             if weights:
                 self._give_weights(caller.line)
             return {
-                "counted": None if counted is None else self._counted[counted[0]],
+                "counted": self._counted.get(epoch),  # of all workers: this one's last batch may have had no rows
                 "scales": [scale_of(optimizer) for optimizer in self._optimizers],
                 "stop": self._stop,
                 "version": self._version,

@@ -110,7 +110,7 @@ class Together:
                 pushing.begin_step(step + 1, looks=True)
                 run(tf.constant(ROWS[step]))
                 num_all += pushing.end_step()
-                servers.step(rank=0, steps=step + 1, counted=None, statistics=False, weights=False)
+                servers.step(rank=0, steps=step + 1, counted=(0, None), statistics=False, weights=False)
         return num_all
 
     def close(self):
@@ -304,7 +304,7 @@ def test_what_callbacks_have_set_reaches_all(together):
     for variable in (*there.model.weights, there.model.beta):
         variable.assign(value_of(variable) + 1)
     there.servers.give([*there.model.weights, there.model.beta, there.model.optimizer._learning_rate])
-    servers.step(rank=1, steps=1, counted=None, statistics=False, weights=True)
+    servers.step(rank=1, steps=1, counted=(0, None), statistics=False, weights=True)
     assert servers.take_others()
     assert not servers.take_others()
     servers.everything()
