@@ -13,7 +13,7 @@ import keras
 from dask_train.fitting.backends import backend_of
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, StepLogs
-from dask_train.fitting.roles.models import build
+from dask_train.fitting.roles.models import build, built_already
 from dask_train.fitting.roles.servers import servers_of
 from dask_train.fitting.roles.spool import SpooledWeights
 from dask_train.fitting.roles.steps import Rank, Steps
@@ -55,7 +55,8 @@ def score(task: FitTask, session: Session) -> None:
         while not session.should_stop():
             if (which := source.next(_LOOK_S)) is None:
                 continue
-            logs = model.evaluate(backend.counted(validation.num_batches), return_dict=True, verbose=0)
+            with built_already(model):
+                logs = model.evaluate(backend.counted(validation.num_batches), return_dict=True, verbose=0)
             if session.should_stop():
                 return
             logs = {f"val_{name}": value for name, value in logs.items()}

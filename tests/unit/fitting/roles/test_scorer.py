@@ -148,6 +148,27 @@ def test_servers_that_hang_up_end_it_where_the_run_stops(scored, monkeypatch, st
             scored(Servers(EOFError()), stopping)
 
 
+@keras.saving.register_keras_serializable("test_scorer")
+class Unused(keras.Model):
+    """Has a layer that is never called."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense, self.unused = layers.Dense(2), layers.Dense(3)
+
+    def build(self, shape):
+        self.dense.build(shape)
+        super().build(shape)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def evaluate(self, x, **told):
+        """As Keras with torch and JAX, which builds from a batch that has another form than the model's."""
+        self._symbolic_build(data_batch=(np.zeros((1, 7)), None, None))
+        return super().evaluate(x, **told)
+
+
 def test_a_metric_of_several_numbers_is_left_out_with_a_notice(scored):
     model = made()
     model.compile("sgd", "mse", metrics=[keras.metrics.F1Score(), "mae"])
@@ -155,3 +176,12 @@ def test_a_metric_of_several_numbers_is_left_out_with_a_notice(scored):
     found = scored(servers, lambda session: len(session.reports) == 2, model)
     assert [sorted(report) for report in found] == [["updates", "val_loss", "val_mae"]] * 2
     assert scored.notices == ["The scorer reports single numbers, which val_f1_score is not: it is left out."]
+
+
+def test_a_layer_that_is_never_called_is_not_built(scored):
+    model = Unused()
+    model.compile("sgd", "mse")
+    model.build((None, 2))
+    assert [sorted(report) for report in scored(Servers(3), lambda session: session.reports, model)] == [
+        ["updates", "val_loss"]
+    ]
