@@ -86,6 +86,7 @@ class AsynchronousWorker(Worker):
     def begin(self, callbacks: Any) -> None:
         """Go on where this worker was, if it takes another's place, or all with a checkpoint."""
         self.loop.keep(self.state())
+        self.moment.note_rates()  # a worker that takes the first one's place has those that callbacks have set since
         self.resume(callbacks)
         if self.leads and self.session.size > 1:
             self._notice_shares()

@@ -188,10 +188,13 @@ class ParameterServer(Answering):
             return {"steps": self._num_steps, "version": self._version}
 
     def _on_set(self, caller: Caller, *, places: Sequence[int]) -> None:
-        """Take over what a callback has set; weights go back as they are then."""
+        """Take over what a callback has set; of weights these go back, as they are then.
+
+        Others stay on the line as the worker's model has them: it checks that its steps leave alone what it was given.
+        """
         with self._lock:
             self._take(caller.line, places)
-            self._give_weights(caller.line)
+            self._give_weights(caller.line, [place for place in places if place < self._num_weights])
 
     def _on_set_others(self, _: Caller, *, values: list[np.ndarray]) -> None:
         """Take over what a callback has set that no server has."""

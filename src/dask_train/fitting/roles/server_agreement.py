@@ -50,8 +50,12 @@ class ServerAgreement(Agreement, CallbackSync):
         self.weights = ChangedVariables(model, self.control)
         self._session, self._servers, self._pushing, self._finish_training = session, servers, pushing, finish_training
         self._rates = [rate for rate in _rates_of(model) if isinstance(rate, keras.Variable)]
-        self._known_rates = [float(value_of(rate)) for rate in self._rates]
+        self.note_rates()
         self.ending: list[tuple[Any, np.ndarray]] = []
+
+    def note_rates(self) -> None:
+        """Note that servers have the learning rates of this model."""
+        self._known_rates = [float(value_of(rate)) for rate in self._rates]
 
     def should_stop(self) -> bool:
         """See :meth:`CallbackSync.should_stop`; each worker looks for itself."""
@@ -81,7 +85,8 @@ class ServerAgreement(Agreement, CallbackSync):
         self.stop_here()
 
     def _changed_rates(self) -> list[Any]:
-        known, self._known_rates = self._known_rates, [float(value_of(rate)) for rate in self._rates]
+        known = self._known_rates
+        self.note_rates()
         return [rate for rate, old, new in zip(self._rates, known, self._known_rates, strict=True) if old != new]
 
     def _give(self, changed: list[Any], rates: list[Any]) -> None:
