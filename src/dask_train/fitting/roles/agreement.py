@@ -8,6 +8,7 @@ from typing import Any
 from dask_train.collectives import ProcessGroup
 from dask_train.fitting.roles.callback_sync import CallbackSync
 from dask_train.fitting.roles.control import Control
+from dask_train.fitting.roles.watched_numbers import Found, WatchedNumbers
 from dask_train.fitting.roles.weights import Weights
 from dask_train.trainers.common.agreement import GroupAgreement
 
@@ -45,7 +46,9 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
         super().__init__(group)
         self.model, self.control, self.weights = model, control, weights
         self._should_stop, self._cut_short = should_stop, cut_short
-        self._since_border = {"weights_sent": False}
+        self.numbers = WatchedNumbers(model)
+        self._found: Found = {}  # what callbacks have set that is not sent yet
+        self._since_border: dict[str, Any] = {"weights_sent": False, "numbers": {}}
         self._taken_up: dict[str, Any] | None = None
 
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
@@ -70,7 +73,12 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
         control, model = self.control, self.model
         control.stop_training, control.new_weights = bool(getattr(model, "stop_training", False)), new_weights
         control.new_optimizers = new_weights and self.weights.new_optimizers
+        control.new_numbers = bool(self._found)
         control.agree(new_rates=new_rates)
+        if control.new_numbers:
+            found, self._found = self.of_first(self._found), {}
+            self.numbers.set(found)
+            self._since_border["numbers"].update(found)
         if model.stop_training != control.stop_training:  # Keras' models take long to set an attribute
             model.stop_training = control.stop_training
         self.stop_here()
@@ -80,7 +88,7 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
 
     def state(self) -> dict[str, Any]:
         """Return what workers agree on at a border, and whether the first one sends weights until the next one."""
-        self._since_border = {"weights_sent": False}
+        self._since_border = {**self._since_border, "weights_sent": False}
         return {"control": self.control.state(), "since": self._since_border}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -88,13 +96,24 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
         if self.rank == 0 and state["since"]["weights_sent"]:
             self.loop.start_all_again("worker 0 was lost after its callbacks had set weights")
         self._taken_up, self._since_border = state["control"], state["since"]
+        self.numbers.set(self._since_border["numbers"])
 
     def take_up(self, *, new_weights: bool = False) -> None:
         """See :meth:`CallbackSync.take_up`."""
         if new_weights:
             self.loop.start_all_again("a callback sets weights as training begins, which it has elsewhere")
         assert self._taken_up is not None
+        self._found = {}  # what training begins with was set elsewhere, too, perhaps anew since then
+        self.numbers.set(self._since_border["numbers"])
         self.control.restore(self._taken_up)
+
+    def give_numbers(self) -> None:
+        """See :meth:`CallbackSync.give_numbers`."""
+        if self.size > 1:
+            self.numbers.check_trainable()
+        if found := self.numbers.changed():
+            self._found.update(found)
+            self.loop.note_numbers(self.numbers.names(found))
 
     def should_stop(self) -> bool:
         """See :meth:`CallbackSync.should_stop`; the first worker looks, for all."""

@@ -86,6 +86,7 @@ class AsynchronousWorker(Worker):
     def begin(self, callbacks: Any) -> None:
         """Go on where this worker was, if it takes another's place, or all with a checkpoint."""
         self.loop.keep(self.state())
+        self.moment.note_rates()  # a worker that takes the first one's place has those that callbacks have set since
         self.resume(callbacks)
         if self.leads and self.session.size > 1:
             self._notice_shares()
@@ -116,7 +117,7 @@ class AsynchronousWorker(Worker):
         weights, answer = self.servers.step(
             rank=self.session.rank,
             steps=self.position.steps,
-            counted=(epoch, self.metrics.counted()) if has_rows else None,
+            counted=(epoch, self.metrics.counted() if has_rows else None),
             statistics=True,  # a scorer, a checkpoint, or an end may come at any time
             weights=not has_all,
         )
@@ -124,13 +125,20 @@ class AsynchronousWorker(Worker):
         self._begin_step()
         self.metrics.set(None)
         self._last = step_logs
-        if not self.leads or not (last or (ends and self._flags.gather)) or answer["counted"] is None:
+        if not self.leads or not (last or (ends and self._flags.gather)):
             return step_logs.values
-        self.metrics.set(answer["counted"])
+        self._show(answer["counted"])
         logs = {**step_logs.values, **self.metrics.renewed(step_logs)}
         if not last:
             self.metrics.set(None)
         return logs
+
+    def _show(self, counted: list[np.ndarray] | None) -> None:
+        """Let metrics have what servers have counted of the epoch; NaN where no worker has counted a row yet."""
+        if counted is None:  # nothing counted would read as a loss of 0
+            counted = [np.full_like(one, np.nan) for one in self.metrics.counted()]
+        with np.errstate(invalid="ignore"):  # a metric may count in integers
+            self.metrics.set(counted)
 
     def _take(self, weights: list[np.ndarray] | None, answer: dict[str, Any], *, ends: bool) -> None:
         """Continue from what servers have returned; callbacks that look at the model see it as they hold it."""

@@ -8,6 +8,7 @@ from typing import Any
 from dask_train.compat.keras.compiled import replace_is_validated
 from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.loop import KerasLoop
+from dask_train.fitting.roles.watched_numbers import WatchedNumbers
 from dask_train.fitting.roles.weights import WatchedWeights
 
 
@@ -16,7 +17,7 @@ class CallbackSync(ABC):
 
     Attributes
     ----------
-    model, control, weights
+    model, control, weights, numbers
         Of this worker.
     loop
         Whose sync points are passed; set before the first moment.
@@ -25,6 +26,7 @@ class CallbackSync(ABC):
     model: Any
     control: Flags
     weights: WatchedWeights
+    numbers: WatchedNumbers
     loop: KerasLoop
     # Of the moment whose sync point the loop passes: as of :meth:`pass_on`.
     _new_weights, _new_rates = False, True
@@ -43,6 +45,16 @@ class CallbackSync(ABC):
             Whether they have set weights, or what optimizers hold. Default: false.
         new_rates
             Whether they may have set learning rates. Default: true.
+        """
+
+    @abstractmethod
+    def give_numbers(self) -> None:
+        """Let all workers have numbers that callbacks have set in attributes, when they agree next; in the first one.
+
+        Raises
+        ------
+        ValueError
+            Other workers can't have what they have set.
         """
 
     @property

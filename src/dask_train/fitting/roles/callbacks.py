@@ -168,8 +168,11 @@ class Leader(keras_callbacks.CallbackList):
         looks = bool(self._setters)
         if looks:
             self._moment.weights.note()
+            self._moment.numbers.note()
         with self._aside() if self._callbacks else nullcontext():
             hook(*args)
+        if looks:
+            self._moment.give_numbers()
         (then or self._moment.pass_on)(new_weights=looks and self._moment.weights.changed())
 
 

@@ -21,6 +21,7 @@ _FLAGS = (
     "resizes",
     "new_weights",
     "new_optimizers",
+    "new_numbers",
     "batch_begins",
     "test_batches",
 )
@@ -44,6 +45,8 @@ class Flags:
     new_weights, new_optimizers
         The first worker's weights, or what its optimizers hold, were changed by something else than a step: the weights
         are sent after this, and what optimizers hold in the latter case.
+    new_numbers
+        The first worker's callbacks have set numbers in attributes, which are sent after this.
     epoch_ends
         The step just taken was the last of its epoch; each worker knows by itself.
     testing
@@ -66,6 +69,7 @@ class Flags:
     resizes: bool
     new_weights: bool
     new_optimizers: bool
+    new_numbers: bool
     batch_begins: bool
     test_batches: bool
 

@@ -55,6 +55,7 @@ class KerasLoop(TrainingLoop):
     new_rates: list[float | None] | None = None
     ends_again: Callable[[list[list[Any]]], bool] | None = None
     _kept_unscored: FitCheckpoint | None = None  # whose scorer has ended with its run
+    _has_noted_numbers = False
     _validated: list[int] | None = None  # the weights that have a score, where one is looked at
 
     def __init__(self, task: FitTask, session: Session, agreement: Agreement, model: Any, data: Columns) -> None:
@@ -102,6 +103,15 @@ class KerasLoop(TrainingLoop):
         if self._borders is not None:
             self._session.notice(f"Worker {self._session.rank} can't be replaced in place: {why}")
             self._borders.refuse()
+
+    def note_numbers(self, names: str) -> None:
+        """Note that callbacks have set numbers in attributes, which a scorer's model does not get."""
+        if self._task.scored_elsewhere and not self._has_noted_numbers:
+            self._has_noted_numbers = True
+            self._session.notice(
+                f"A callback has set {names}, which the scorer does not see. If validation depends on it, keep it in "
+                "an attribute that is a keras.Variable, and assign to it, or leave scorer= out."
+            )
 
     def follow(self, history: Any) -> None:
         """Let Keras' ``History`` continue that of before; it is this loop's from now on."""

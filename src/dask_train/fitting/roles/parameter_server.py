@@ -153,16 +153,17 @@ class ParameterServer(Answering):
         *,
         rank: int,
         steps: int,
-        counted: tuple[int, list[np.ndarray]] | None,
+        counted: tuple[int, list[np.ndarray] | None],
         statistics: bool,
         weights: bool,
     ) -> dict[str, Any]:
-        """End a worker's next step; return what its rows have counted, if it had any."""
+        """End a worker's next step, of an epoch, and what its rows have counted, if any; return all that is counted."""
+        epoch, counts = counted
         with self._lock:
             if steps > self._progress_of(rank)[0]:
                 self._progress[rank] = (steps, 0)
-                if counted is not None:
-                    self._count(*counted)
+                if counts is not None:
+                    self._count(epoch, counts)
                     self._num_steps += 1
                     self._moved.notify_all()
                 if statistics:
@@ -170,7 +171,7 @@ class ParameterServer(Answering):
             if weights:
                 self._give_weights(caller.line)
             return {
-                "counted": None if counted is None else self._counted[counted[0]],
+                "counted": self._counted.get(epoch),  # of all workers: this one's last batch may have had no rows
                 "scales": [scale_of(optimizer) for optimizer in self._optimizers],
                 "stop": self._stop,
                 "version": self._version,
@@ -187,10 +188,13 @@ class ParameterServer(Answering):
             return {"steps": self._num_steps, "version": self._version}
 
     def _on_set(self, caller: Caller, *, places: Sequence[int]) -> None:
-        """Take over what a callback has set; weights go back as they are then."""
+        """Take over what a callback has set; of weights these go back, as they are then.
+
+        Others stay on the line as the worker's model has them: it checks that its steps leave alone what it was given.
+        """
         with self._lock:
             self._take(caller.line, places)
-            self._give_weights(caller.line)
+            self._give_weights(caller.line, [place for place in places if place < self._num_weights])
 
     def _on_set_others(self, _: Caller, *, values: list[np.ndarray]) -> None:
         """Take over what a callback has set that no server has."""

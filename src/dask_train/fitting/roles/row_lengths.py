@@ -47,17 +47,21 @@ class RowLengths:
             self._backend.on_host(self._check, [_sizes(present_tensors)])
 
     def padded(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return tensors whose rows are padded with zeros to the size of the largest ones of all workers."""
+        """Return tensors whose rows are padded with zeros to the size of the largest ones of all workers.
+
+        A worker without rows takes the step with a row of another batch, which may be larger than all and is cut.
+        """
         if not self._may_differ(tensors):
             return list(tensors)
         (largest,) = self._backend.on_host(self._largest, [_sizes(tensors)])
         padded_tensors, place = [], 0
         for tensor in tensors:
             own = keras.ops.shape(tensor)[1:]
-            wanted = [largest[place + number] for number in range(len(own))]
+            wanted = [_number(largest[place + number]) for number in range(len(own))]
             place += len(own)
-            widths = [(0, _number(size) - here) for size, here in zip(wanted, own, strict=True)]
-            grown = keras.ops.pad(keras.ops.cast(tensor, "int32") if _is_mask(tensor) else tensor, [(0, 0), *widths])
+            fitting = tensor[(slice(None), *map(slice, wanted))]
+            widths = [(0, size - here) for size, here in zip(wanted, keras.ops.shape(fitting)[1:], strict=True)]
+            grown = keras.ops.pad(keras.ops.cast(fitting, "int32") if _is_mask(tensor) else fitting, [(0, 0), *widths])
             padded_tensors.append(keras.ops.cast(grown, "bool") if _is_mask(tensor) else grown)
         return padded_tensors
 

@@ -13,7 +13,7 @@ import keras
 from dask_train.fitting.backends import backend_of
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, StepLogs
-from dask_train.fitting.roles.models import build
+from dask_train.fitting.roles.models import build, built_already
 from dask_train.fitting.roles.servers import servers_of
 from dask_train.fitting.roles.spool import SpooledWeights
 from dask_train.fitting.roles.steps import Rank, Steps
@@ -21,6 +21,7 @@ from dask_train.fitting.roles.validation import Validation
 from dask_train.fitting.spec import VALIDATION, FitTask
 from dask_train.keras_models.serialization import parts_to_model
 from dask_train.role.session import Session
+from dask_train.trainers.common.score_names import score_name, scores_of
 
 # How often it looks whether it is to stop while there are no new weights.
 _LOOK_S = 0.25
@@ -49,14 +50,20 @@ def score(task: FitTask, session: Session) -> None:
     source: WeightsSource = SpooledWeights(task, model, session) if spooled else ServedWeights(task, model, session)
     after = partial(_unless_stopped, session, model, validation, _NowAndThen(source.moved))
     model.test_function = backend.as_function(Steps(rank, validation.feed, model.test_step, after), model)
+    told = False
     try:
         while not session.should_stop():
             if (which := source.next(_LOOK_S)) is None:
                 continue
-            logs = model.evaluate(backend.counted(validation.num_batches), return_dict=True, verbose=0)
+            with built_already(model):
+                logs = model.evaluate(backend.counted(validation.num_batches), return_dict=True, verbose=0)
             if session.should_stop():
                 return
-            scores = {f"val_{name}": float(value) for name, value in logs.items()}
+            logs = {f"val_{name}": value for name, value in logs.items()}
+            scores = scores_of(logs)
+            if not told and (left := [name for name in logs if score_name(name) not in scores]):
+                session.notice(f"The scorer reports single numbers, which {', '.join(left)} is not: it is left out.")
+            told = True
             _check_names(task, scores)
             session.report(**which, **scores)
             source.scored(scores)

@@ -13,6 +13,7 @@ from dask_train.fitting.roles.callback_sync import CallbackSync
 from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.pushing import Pushing
 from dask_train.fitting.roles.servers import Servers
+from dask_train.fitting.roles.watched_numbers import WatchedNumbers
 from dask_train.fitting.roles.weights import WatchedWeights, others_of, value_of
 from dask_train.keras_models import state
 from dask_train.role.session import Session
@@ -48,10 +49,15 @@ class ServerAgreement(Agreement, CallbackSync):
         self.rank, self.size = session.rank, session.size
         self.model, self.control = model, Flags()
         self.weights = ChangedVariables(model, self.control)
+        self.numbers = WatchedNumbers(model)
         self._session, self._servers, self._pushing, self._finish_training = session, servers, pushing, finish_training
         self._rates = [rate for rate in _rates_of(model) if isinstance(rate, keras.Variable)]
-        self._known_rates = [float(value_of(rate)) for rate in self._rates]
+        self.note_rates()
         self.ending: list[tuple[Any, np.ndarray]] = []
+
+    def note_rates(self) -> None:
+        """Note that servers have the learning rates of this model."""
+        self._known_rates = [float(value_of(rate)) for rate in self._rates]
 
     def should_stop(self) -> bool:
         """See :meth:`CallbackSync.should_stop`; each worker looks for itself."""
@@ -80,8 +86,23 @@ class ServerAgreement(Agreement, CallbackSync):
             self._give(self.weights.found if new_weights else [], self._changed_rates() if new_rates else [])
         self.stop_here()
 
+    def give_numbers(self) -> None:
+        """See :meth:`CallbackSync.give_numbers`; numbers are refused where there are other workers."""
+        if self.size > 1:
+            self.numbers.check_trainable()
+        if not (found := self.numbers.changed()):
+            return
+        if self.size > 1:
+            raise ValueError(
+                f"A callback has set {self.numbers.names(found)}, which workers with parameter servers do not give to "
+                "each other. Keep it in an attribute that is a keras.Variable with trainable=False, and assign to it; "
+                "or train without ps=."
+            )
+        self.loop.note_numbers(self.numbers.names(found))
+
     def _changed_rates(self) -> list[Any]:
-        known, self._known_rates = self._known_rates, [float(value_of(rate)) for rate in self._rates]
+        known = self._known_rates
+        self.note_rates()
         return [rate for rate, old, new in zip(self._rates, known, self._known_rates, strict=True) if old != new]
 
     def _give(self, changed: list[Any], rates: list[Any]) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import keras
+import numpy as np
 import pytest
 
 from dask_train.errors import StalledError
 from dask_train.fitting.roles import asynchronous
 from dask_train.fitting.roles.asynchronous import AsynchronousWorker
+from dask_train.fitting.roles.control import Flags
+from dask_train.fitting.roles.metrics import Metrics, StepLogs
 
 
 class Clock:
@@ -85,3 +88,30 @@ def test_losses_of_shares_are_told_of(kind, loss, told):
     worker._notice_shares()
     assert len(notices) == len(told)
     assert all(part in notice for part, notice in zip(told, notices, strict=True))
+
+
+@pytest.mark.parametrize(("counted", "shown"), [([6.0, 4.0], 1.5), (None, np.nan)])
+def test_an_epoch_whose_last_batch_leaves_worker_0_without_rows_has_the_loss_of_all_rows(counted, shown):
+    """Keras takes an epoch's logs from metrics, which hold 0 where nothing is counted."""
+    x = keras.layers.Input((2,))
+    worker = object.__new__(AsynchronousWorker)
+    worker.model = keras.Model(x, keras.layers.Dense(1)(x))
+    worker.model.compile("sgd", "mse")
+    logs = worker.model.train_on_batch(np.ones((3, 2)), np.ones((3, 1)), return_dict=True)
+    answer = {"counted": counted, "scales": [None], "stop": False, "version": 0}
+    sent = []
+    worker.leads, worker.session = True, SimpleNamespace(rank=0, size=2)
+    worker.metrics, worker._flags = Metrics(worker.model), Flags()
+    worker.loop = SimpleNamespace(
+        position=SimpleNamespace(epoch=2, steps=7), count_step=lambda: None, ends_epoch=True, begins_last=False
+    )
+    worker.share = SimpleNamespace(weight=0.0)
+    worker.pushing = SimpleNamespace(begin_step=lambda step, looks: None)
+    worker.servers = SimpleNamespace(
+        step=lambda **told: sent.append(told["counted"]) or ([], answer), take_others=lambda: False
+    )
+    worker.moment = SimpleNamespace(ending=[])
+    worker._assign = lambda weights: None
+    np.testing.assert_allclose(worker.stepped(StepLogs(logs), ends=True)["loss"], shown)
+    np.testing.assert_allclose(worker.model.get_metrics_result()["loss"], shown)
+    assert sent == [(2, None)]

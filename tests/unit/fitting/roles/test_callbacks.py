@@ -321,7 +321,7 @@ def behind(model, **settings):
     moment.control.restore = lambda state: moment.did.append(("restored", state))
     moment.loop._behind_step = True
     moment.loop.start_all_again = ended.append
-    moment.restore({"control": "flags and rates", "since": {"weights_sent": False}})
+    moment.restore({"control": "flags and rates", "since": {"weights_sent": False, "numbers": {}}})
     return moment, ended
 
 
@@ -367,7 +367,7 @@ def joining(model, batch, **settings):
     moment.control.restore = lambda state: moment.did.append(("restored", state))
     moment.control.batch_begins = True
     moment.loop._is_joining, moment.loop.position = True, Position(1, batch, 9 + batch)
-    moment.restore({"control": "flags and rates", "since": {"weights_sent": False}})
+    moment.restore({"control": "flags and rates", "since": {"weights_sent": False, "numbers": {}}})
     return moment
 
 
@@ -409,7 +409,7 @@ def test_all_start_again_where_weights_are_set_as_training_begins_in_a_successor
 
 
 def test_all_start_again_where_callbacks_of_a_lost_first_worker_had_set_weights(model):
-    sent = {"control": None, "since": {"weights_sent": True}}
+    sent = {"control": None, "since": {"weights_sent": True, "numbers": {}}}
     for rank, num in ((0, 1), (1, 0)):
         moment, ended = behind(model, rank=rank)
         moment.restore(sent)
@@ -420,7 +420,7 @@ def test_what_a_successor_is_told_says_whether_weights_were_sent_since(model):
     moment = synced(model)
     moment.control.state = lambda: "flags"
     told = moment.state()
-    assert told == {"control": "flags", "since": {"weights_sent": False}}
+    assert told == {"control": "flags", "since": {"weights_sent": False, "numbers": {}}}
     moment.pass_on(new_weights=True)
     assert told["since"]["weights_sent"]
     assert not moment.state()["since"]["weights_sent"], "this is another border"

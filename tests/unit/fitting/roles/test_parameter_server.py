@@ -66,7 +66,7 @@ def begun(run):
     run.lines.bring([{}, {}], {})
 
 
-def step(lines, rank, steps, counted=None, statistics=False):
+def step(lines, rank, steps, counted=(0, None), statistics=False):
     return lines.step(rank=rank, steps=steps, counted=counted, statistics=statistics, weights=True)[1]
 
 
@@ -104,6 +104,16 @@ def test_rows_count_once_however_often_a_step_is_told(run):
     told = run.lines.everything()
     assert told["steps"] == {0: 1, 1: 2}
     assert [told["counted"][epoch][0].tolist() for epoch in (0, 1)] == [[4.0, 2.0], [2.0, 1.0]]
+
+
+def test_a_step_without_rows_is_told_what_others_have_counted(run):
+    begun(run)
+    assert step(run.lines, 0, 1)["counted"] is None, "nobody has counted a row"
+    _, other = run.worker(1)
+    other.begin(1)
+    step(other, 1, 1, (0, [np.array([2.0, 1.0])]))
+    assert step(run.lines, 0, 2)["counted"][0].tolist() == [2.0, 1.0]
+    assert step(run.lines, 0, 3, (1, None))["counted"] is None, "of another epoch"
 
 
 def test_counts_of_epochs_before_a_checkpoint_are_kept_with_the_next(run):

@@ -100,7 +100,7 @@ class Together:
         self.open.append(servers)
         return model, servers, Pushing(model, self.backend, servers, rank)
 
-    def train(self, first=0, stop=STEPS, worker=None):
+    def train(self, first=0, stop=STEPS, worker=None, rank=0):
         """Steps ``first`` to ``stop`` of a worker; how many have pushed all weights."""
         model, servers, pushing = worker or (self.model, self.servers, self.pushing)
         num_all = 0
@@ -110,7 +110,7 @@ class Together:
                 pushing.begin_step(step + 1, looks=True)
                 run(tf.constant(ROWS[step]))
                 num_all += pushing.end_step()
-                servers.step(rank=0, steps=step + 1, counted=None, statistics=False, weights=False)
+                servers.step(rank=rank, steps=step + 1, counted=(0, None), statistics=False, weights=False)
         return num_all
 
     def close(self):
@@ -304,13 +304,30 @@ def test_what_callbacks_have_set_reaches_all(together):
     for variable in (*there.model.weights, there.model.beta):
         variable.assign(value_of(variable) + 1)
     there.servers.give([*there.model.weights, there.model.beta, there.model.optimizer._learning_rate])
-    servers.step(rank=1, steps=1, counted=None, statistics=False, weights=True)
+    servers.step(rank=1, steps=1, counted=(0, None), statistics=False, weights=True)
     assert servers.take_others()
     assert not servers.take_others()
     servers.everything()
     check_alike(another, there.model)
     assert float(another.optimizer.learning_rate) == 0.125
     assert float(another.beta) == 1.0
+
+
+@pytest.mark.parametrize("sets", ["rate", "bias"])
+def test_what_others_push_before_a_callback_sets_something_is_no_change_by_a_step(together, sets):
+    there = together(own(applied))
+    other = there.worker(own(applied), rank=1)
+    other[1].begin(1)
+    other[2].note()
+    there.train(stop=1, worker=other, rank=1)
+    model = there.model
+    bias, rate = model.dense.bias, model.optimizer._learning_rate
+    variable = {"rate": rate, "bias": bias}[sets]
+    variable.assign(value_of(variable) + 0.5)
+    there.servers.give([variable])
+    assert there.train(stop=1) == 0, "no gradients of the other layer"
+    there.servers.everything()
+    np.testing.assert_allclose(float(model.optimizer.learning_rate), 0.51 if sets == "rate" else 0.01)
 
 
 def test_a_checkpoint_that_servers_were_asked_for_in_mid_step(together):

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from keras import layers
 
-from dask_train.data.columns import Columns
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.roles import scorer as scorer_module
 from dask_train.fitting.roles.scorer import score
 from dask_train.fitting.spec import VALIDATION, FitTask
 from dask_train.keras_models.serialization import model_to_parts
 
 X, Y = np.arange(18, dtype="f4").reshape(9, 2), np.arange(9, dtype="f4").reshape(9, 1)
+
+ROWS = Columns(columns=tuple(Column(dtype=each.dtype.str, row_shape=each.shape[1:]) for each in (X, Y)))
 
 
 def made():
@@ -32,10 +34,14 @@ class Session:
 
     def __init__(self, stops):
         self.stops, self.reports, self.global_rows = stops, [], 0
-        self.num_rows, self.schema = len(X), Columns()
+        self.notices = []
+        self.num_rows, self.schema = len(X), ROWS
 
     def should_stop(self):
         return self.stops(self)
+
+    def notice(self, text):
+        self.notices.append(text)
 
     def report(self, **scores):
         self.reports.append(scores)
@@ -82,8 +88,8 @@ class Servers:
 
 @pytest.fixture
 def scored(monkeypatch):
-    def run(servers, stops):
-        header, arrays = model_to_parts(made())
+    def run(servers, stops, model=None):
+        header, arrays = model_to_parts(model or made())
         places = Columns(features=0, labels=1)
         task = FitTask(header=header, arrays=arrays, columns=places, validation_columns=places, validation_batch_size=4)
 
@@ -97,6 +103,7 @@ def scored(monkeypatch):
             score(task, session)
         finally:
             assert servers.closed
+        run.notices = session.notices
         return session.reports
 
     return run
@@ -139,3 +146,42 @@ def test_servers_that_hang_up_end_it_where_the_run_stops(scored, monkeypatch, st
     else:
         with pytest.raises(EOFError):
             scored(Servers(EOFError()), stopping)
+
+
+@keras.saving.register_keras_serializable("test_scorer")
+class Unused(keras.Model):
+    """Has a layer that is never called."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense, self.unused = layers.Dense(2), layers.Dense(3)
+
+    def build(self, shape):
+        self.dense.build(shape)
+        super().build(shape)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def evaluate(self, x, **told):
+        """As Keras with torch and JAX, which builds from a batch that has another form than the model's."""
+        self._symbolic_build(data_batch=(np.zeros((1, 7)), None, None))
+        return super().evaluate(x, **told)
+
+
+def test_a_metric_of_several_numbers_is_left_out_with_a_notice(scored):
+    model = made()
+    model.compile("sgd", "mse", metrics=[keras.metrics.F1Score(), "mae"])
+    servers = Servers(3, 8)
+    found = scored(servers, lambda session: len(session.reports) == 2, model)
+    assert [sorted(report) for report in found] == [["updates", "val_loss", "val_mae"]] * 2
+    assert scored.notices == ["The scorer reports single numbers, which val_f1_score is not: it is left out."]
+
+
+def test_a_layer_that_is_never_called_is_not_built(scored):
+    model = Unused()
+    model.compile("sgd", "mse")
+    model.build((None, 2))
+    assert [sorted(report) for report in scored(Servers(3), lambda session: session.reports, model)] == [
+        ["updates", "val_loss"]
+    ]

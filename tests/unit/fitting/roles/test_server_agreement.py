@@ -50,6 +50,15 @@ def test_what_callbacks_of_the_first_worker_set_goes_to_the_servers(model, momen
     assert it.did == [], "nothing is new"
 
 
+def test_rates_that_servers_have_set_are_not_given_back(model, moment_of):
+    """As of a worker that takes the first one's place."""
+    it = moment_of()
+    model.optimizer.learning_rate = 0.25
+    it.moment.note_rates()
+    it.moment.pass_on()
+    assert it.did == []
+
+
 def test_each_worker_looks_for_itself_whether_to_stop(model, moment_of):
     it = moment_of(rank=1)
     assert it.moment.flags(False, False) == (False, False)
