@@ -97,6 +97,8 @@ class AgentMessages:
         except DataError as error:
             self._dispatch.answer(of, messages.DataSetFound(**question, error=str(error)))
         else:
+            if self._context.state.roles[of.key].attempt != of.attempt:  # it was replaced, and may wait for room
+                return
             self._dispatch.tell_of(of, number, self._context.data.data_set(number))
             self._dispatch.answer(of, messages.DataSetFound(**question, number=number))
 

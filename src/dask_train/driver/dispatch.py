@@ -134,7 +134,8 @@ class Dispatch:
         announcement = (roles[of.key].address, of.role, number)
         if announcement not in self._announced:
             self._announced.add(announcement)
-            ranks = [roles[of.role, rank].address for rank in range(self._context.state.plan.counts[of.role])]
+            keys = [(of.role, rank) for rank in range(self._context.state.plan.counts[of.role])]
+            ranks = [roles[key].address or self._was_on[key] for key in keys]  # some may wait for room again
             table = data.table(of.role, ranks)
             where = [[address for address in holders if address not in self._lost] for holders in data.where]
             message = messages.DataSetPlaces(role=of.role, number=number, table=table, keys=data.keys, where=where)

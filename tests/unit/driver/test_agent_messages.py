@@ -125,6 +125,18 @@ def test_a_wait_for_what_dask_computes_is_progress(wanted):
     asyncio.run(story())
 
 
+def test_a_data_set_for_a_role_that_was_replaced_meanwhile_is_told_to_nobody():
+    async def story() -> None:
+        context = Awaited()
+        context.tell(DataSetWanted(question=3, name="mine"))
+        context.came.set()
+        context.state.roles["worker", 0].attempt = 2
+        await context.spawned[0]
+        assert all(answer.to_come for answer in context.answers)
+
+    asyncio.run(story())
+
+
 def test_what_the_scheduler_itself_tells_is_understood():
     context = RunContext()
     context.agent_messages.handle(*from_plain(worker_lost("tcp://a:1")))

@@ -17,6 +17,7 @@ from dask_train.run.bounds import WorkerBounds
 from dask_train.run.commands import Verdict
 from dask_train.run.messages import Exited, RoleProcess, StartProcess, WorkerLost
 from dask_train.run.recovery import RecoveryPolicy
+from dask_train.run.state import RolePhase
 
 
 async def started(it: Any, *, num: int = 1) -> None:
@@ -166,6 +167,19 @@ async def test_each_agent_is_told_once_what_a_data_set_is_and_not_of_holders_tha
             lambda: [m for _, m, _ in it.scheduler.sent(messages.DataSetPlaces) if m.number == 2]
         )
         assert (told["a"].where, last[0].where) == ([["a"], ["a", "b"]], [[], ["b"]])
+        it.driver.stop("enough")
+
+
+async def test_a_data_set_is_described_while_a_rank_waits_for_room(driven):
+    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
+    async with driven(worker=2, plan=plan) as it:
+        await it.running()
+        it.scheduler.answers["train_run_place"] = {"status": "waiting", "why": "a is busy"}
+        it.scheduler.tells(Exited(cause="it was killed."), "worker", 1)
+        await it.scheduler.until(lambda: it.phase("worker", 1) is RolePhase.PLACING)
+        it.driver.dispatch.tell_of(RoleProcess("worker", 0, 0), 1, Table())
+        ((_, message, _),) = await it.scheduler.until(lambda: it.scheduler.sent(messages.DataSetPlaces))
+        assert pickle.loads(message.table) == ("worker", ["a", "b"])
         it.driver.stop("enough")
 
 
