@@ -35,6 +35,8 @@ from dask_train.worker.brief import Brief
 
 # How often a run that waits for room says for what.
 PLACE_POLL_S = 1.0
+# How often a run that may use GPUs looks for Dask workers while none has said which it has.
+COME_POLL_S = 0.2
 # How often the progress of roles that report nothing is sent, which costs the scheduler two messages an agent: for
 # those who look, and where a stop rule may count steps.
 QUIET_S, LIVELY_S = 2.0, 0.5
@@ -266,6 +268,11 @@ class Dispatch:
         problem, host = f"{self._wanted(command)} can't be placed", self._host_for(command)
         while True:
             left_s = deadline - time.monotonic()
+            devices = await self._devices.request(self._job.run.on)
+            if self._devices.waits_for and left_s > 0:  # else roles would be placed without a GPU
+                self._waits_for(self._devices.waits_for)
+                await asyncio.sleep(COME_POLL_S)
+                continue
             answer = await self._peer.ask(
                 "train_run_place",
                 run=self._job.id,
@@ -274,7 +281,7 @@ class Dispatch:
                 on=self._job.run.on,
                 timeout_s=max(0.0, min(PLACE_POLL_S, left_s)),
                 host=host,
-                devices=await self._devices.request(self._job.run.on),
+                devices=devices,
             )
             status = answer["status"]
             if status == "OK":
@@ -283,8 +290,7 @@ class Dispatch:
             if status == "gone":
                 return
             if status == "waiting" and left_s > 0:
-                self._context.waiting_for = answer["why"]
-                self._context.tell()
+                self._waits_for(answer["why"])
                 continue
             if status == "unknown":
                 why = f"on= names {', '.join(answer['addresses'])}, and the Dask workers are {answer['known']}."
@@ -299,6 +305,10 @@ class Dispatch:
             await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
             self._context.happened(events.NoRoom(wanted=f"{problem}.", why=why, change=change, roles=command.roles))
             return
+
+    def _waits_for(self, why: str) -> None:
+        self._context.waiting_for = why
+        self._context.tell()
 
     def _host_for(self, command: commands.PlaceRoles) -> str:
         """Return the host on which roles must be placed; empty for any."""

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_train.cluster.devices import DeviceOffer
 from dask_train.driver import dispatch as dispatch_module
 from dask_train.driver import loop as loop_module
 from dask_train.driver.preflight import packed
 from dask_train.process import messages
+from dask_train.process.devices import VisibleDevice
 from dask_train.run import events
 from dask_train.run.bounds import WorkerBounds
 from dask_train.run.commands import Verdict
@@ -215,6 +217,25 @@ async def test_a_run_that_waits_for_room_says_for_what(driven):
         await started(it)
         requests = {asked["request"] for asked in it.scheduler.questions("train_run_place")}
         assert len(requests) == 1, "it keeps its place in the queue"
+        it.driver.stop("enough")
+
+
+async def test_a_run_that_may_use_gpus_waits_until_a_dask_worker_has_said_which_it_has(driven, monkeypatch):
+    monkeypatch.setattr(dispatch_module, "COME_POLL_S", 0.01)
+    workers: dict[str, Any] = {}
+
+    async def there() -> dict[str, Any]:
+        return workers
+
+    async with driven({"gpus": "auto"}) as it:
+        it.scheduler.workers = there
+        await it.scheduler.until(lambda: it.driver.summary()["waiting"] == "There is no Dask worker.")
+        assert not it.scheduler.questions("train_run_place")
+        x = VisibleDevice(uuid="GPU-x", entry="0")
+        it.scheduler.reach_me = {"a": DeviceOffer(devices=(x,), num_devices=1, is_given=True, names=("H100",))}
+        workers["a"] = {}
+        await started(it)
+        assert it.scheduler.questions("train_run_place")[0]["devices"]["offers"] == {"a": [["GPU-x"], 1]}
         it.driver.stop("enough")
 
 
