@@ -49,7 +49,7 @@ class AgentMessages:
             case WorkerLost():
                 self._dispatch.worker_lost(message.address)
                 self._context.happened(message)
-            case Stop() | DataFailed() | DataProgressed():
+            case Stop() | DataFailed():
                 self._context.happened(message)
             case _:
                 assert of is not None
@@ -135,7 +135,7 @@ class AgentMessages:
 
 
 HANDLERS: dict[type[Message], Callable[[AgentMessages, RoleProcess, Any], None]] = {
-    **dict.fromkeys((Ready, Loaded, Started, Meets, CannotGoOn, Exited), AgentMessages._turned),
+    **dict.fromkeys((Ready, Loaded, DataProgressed, Started, Meets, CannotGoOn, Exited), AgentMessages._turned),
     Ended: AgentMessages._ended,
     Failed: AgentMessages._failed,
     messages.Progress: AgentMessages._moved,
