@@ -53,7 +53,8 @@ class AgentMessages:
                 self._context.happened(message)
             case _:
                 assert of is not None
-                if self._context.state.roles[of.key].attempt == of.attempt:
+                is_account = isinstance(message, messages.Accounted)  # comes late of one that was frozen, and replaced
+                if is_account or self._context.state.roles[of.key].attempt == of.attempt:
                     HANDLERS[type(message)](self, of, message)
 
     # Where the role is
