@@ -70,6 +70,7 @@ class Driver(RunContext):
         self._rule_seen = 0
         self._num_waits = 0
         self.resizing = asyncio.Lock()  # one change of the number of workers after the other
+        self.num_resizes = 0  # that were asked for
         self.follows = job.run.follows  # None once the user has asked for a number
         self._noted: dict[str, Any] = {}
         self._unsent: dict[commands.Key, list[bytes]] = {}  # for roles that have not been started yet

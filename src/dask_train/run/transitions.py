@@ -283,6 +283,7 @@ ACTIONS: dict[type[messages.Message | events.DriverEvent], Callable[[StateUpdate
     events.ClientWaits: _client_waits,
     messages.Stop: _stop_asked,
     events.ResizeAsked: resizing.asked,
+    events.ResizeCancelled: resizing.cancelled,
     events.DriverFailed: _driver_failed,
     events.Diagnosed: _diagnosed,
     messages.WorkerLost: lost_roles.worker_lost,
