@@ -17,7 +17,7 @@ from dask_train.process.devices import VisibleDevice
 from dask_train.run import events
 from dask_train.run.bounds import WorkerBounds
 from dask_train.run.commands import Verdict
-from dask_train.run.messages import Exited, RoleProcess, StartProcess, WorkerLost
+from dask_train.run.messages import Exited, Go, Ready, RoleProcess, StartProcess, WorkerLost
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RolePhase
 
@@ -56,6 +56,19 @@ async def test_roles_that_are_lost_together_share_the_cores_as_before(driven):
             it.scheduler.tells(Exited(cause="it was killed."), "worker", rank)
         await started(it, num=5)
         assert [message.roles_on_host for _, message, _ in it.scheduler.sent(StartProcess)] == [3] * 5
+        it.driver.stop("enough")
+
+
+async def test_the_first_of_several_replacements_has_an_address_of_each_peer(driven):
+    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
+    async with driven(plan=plan, worker=3) as it:
+        await it.running()
+        for rank in (1, 2):
+            it.scheduler.tells(Exited(cause="it was killed."), "worker", rank)
+        await started(it, num=5)
+        it.scheduler.tells(Ready(pid=7, peer="h:7"), "worker", 1, 1)
+        *_, (_, go, _) = await it.scheduler.until(lambda: len(it.scheduler.sent(Go)) == 4 and it.scheduler.sent(Go))
+        assert go.peers == {"worker": ["h:0", "h:7", "h:2"]}
         it.driver.stop("enough")
 
 
