@@ -9,6 +9,7 @@ import secrets
 import time
 import uuid
 from collections import Counter
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -242,7 +243,9 @@ class Dispatch:
         except asyncio.CancelledError:
             return
         except Exception as error:
-            self._context.history.driver_error = error
+            if isinstance(error, CancelledError) and self._agents.get(address, ("", None))[1] is not future:
+                return  # by worker_lost(); the error is Dask's own
+            self._context.history.agent_errors[address] = error
             why = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
             self._agent_ended(address, future, f"{why}.")
         else:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed.client import FutureCancelledError
 
 from dask_train.cluster.devices import DeviceOffer
 from dask_train.driver import dispatch as dispatch_module
@@ -91,6 +92,34 @@ async def test_an_agent_that_fails_is_told_of_and_the_next_role_there_has_anothe
         assert [of.attempt for _, _, of in it.scheduler.sent(StartProcess)] == [0, 1]
         it.driver.stop("enough")
     assert happened(it, events.AgentFailed)[0].error == "ZeroDivisionError: a bug of ours."
+    assert it.driver.history.driver_error is None, "the run was mended"
+
+
+async def test_an_agent_that_fails_where_nothing_is_replaced_is_the_cause_of_the_end(driven):
+    error = ZeroDivisionError("a bug of ours")
+    async with driven(plan={"recovery": None}) as it:
+        await it.running()
+        it.scheduler.agents["a"].set_exception(error)
+    assert it.driver.finish.verdict is Verdict.ROLE_LOST
+    assert it.driver.history.driver_error is error
+
+
+async def test_the_task_of_an_agent_on_a_lost_dask_worker_is_cancelled_without_a_word(driven):
+    async with driven(worker=2, plan={"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}) as it:
+        await it.running()
+        agent, ended = it.scheduler.agents["a"], set(it.driver.dispatch._watching)
+
+        async def cancel(futures: list[Any]) -> None:  # as Dask does
+            for future in futures:
+                if not future.done():
+                    future.set_exception(FutureCancelledError("agent", "it was cancelled"))
+
+        it.scheduler.cancel = cancel
+        it.scheduler.tells(WorkerLost(address="a"))
+        await it.scheduler.until(lambda: agent.done() and any(watching.done() for watching in ended))
+        it.driver.stop("enough")
+    assert happened(it, events.AgentFailed) == []
+    assert it.driver.history.driver_error is None
 
 
 async def test_an_agent_that_has_told_of_its_roles_ends_in_order_and_the_next_role_there_has_another(driven):
