@@ -205,7 +205,7 @@ def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, fa
     if decision in ("role", "in_place"):
         for key in keys:
             turn.place_anew(key)
-        turn.do(PlaceRoles(roles=tuple(keys), timeout_s=turn.plan.launch_s))
+        turn.do(PlaceRoles(roles=tuple(keys), timeout_s=turn.plan.placement_s))
     else:
         turn.suspicion = None
         resizing.end(turn, f"all workers start again, as many as there were: {cause}")

@@ -30,8 +30,8 @@ def test_only_the_lost_role_starts_again(a_run):
     assert run.phase is Phase.RUNNING
 
 
-def test_its_room_is_waited_for_as_long_as_a_launch_may_take(a_run):
-    run = a_run(recovery=ROLE, launch_s=33).running()
+def test_its_room_is_waited_for_as_long_as_that_of_the_run(a_run):
+    run = a_run(recovery=ROLE, placement_s=33).running()
     run.exits("worker/1")
     (place,) = run.log[-1][1]
     assert (place.roles, place.timeout_s) == ((("worker", 1),), 33)
