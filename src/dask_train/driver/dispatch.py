@@ -9,6 +9,7 @@ import secrets
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
@@ -27,7 +28,7 @@ from dask_train.process import messages
 from dask_train.process.messages import to_plain
 from dask_train.run import commands, events
 from dask_train.run.messages import Go, Load, Message, Met, RoleProcess, StartProcess, WorkerLost
-from dask_train.run.state import ALIVE, name_of
+from dask_train.run.state import ALIVE, RolePhase, name_of
 from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.streaming import StreamOnDask
 from dask_train.version import __version__
@@ -68,7 +69,7 @@ class Dispatch:
         self._lost: set[str] = set()  # Dask workers: one that is started again has another address
         self._announced: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
         self._secret = secrets.token_bytes(32)
-        self._placing: dict[tuple[commands.Key, ...], asyncio.Task[Any]] = {}
+        self._placing: dict[tuple[commands.Key, ...], tuple[asyncio.Task[Any], commands.PlaceRoles]] = {}
         plan = self._job.plan
         with_device = [role for role in plan.counts if role != "ps"]
         self._devices = RunDevices(self._peer, self._job.run.gpus, with_device, context.history.notice)
@@ -96,15 +97,28 @@ class Dispatch:
     def put(self, command: commands.Command) -> None:
         """Queue a command, to be carried out after earlier ones."""
         if isinstance(command, commands.PlaceRoles | commands.Free):
-            for roles in [roles for roles in self._placing if set(roles) & set(command.roles)]:
-                self._placing.pop(roles).cancel()
+            others = self._not_placed(command.roles)
             self._orders.put_nowait(("place" if isinstance(command, commands.PlaceRoles) else "free", command))
+            for other in others:
+                self._orders.put_nowait(("place", other))
         elif isinstance(command, commands.Tell):
             if isinstance(command.message, StartProcess) and command.address not in self._agents:
                 self._orders.put_nowait(("agent", command.address))
             if isinstance(command.message, Load):
                 self.tell_of(command.to, 0, self._context.data.by_role[command.to.role])
             self._send(command.address, self._completed(command), command.to)
+
+    def _not_placed(self, keys: Sequence[commands.Key]) -> list[commands.PlaceRoles]:
+        """End requests for room for these roles; return those for the others that were asked for with them."""
+        others = []
+        for roles in [roles for roles in self._placing if set(roles) & set(keys)]:
+            placing, command = self._placing.pop(roles)
+            phases = {key: self._context.state.roles[key].phase for key in roles if key not in keys}
+            left = tuple(key for key, phase in phases.items() if phase is RolePhase.PLACING)
+            if left and not placing.done():
+                others.append(replace(command, roles=left))
+            placing.cancel()
+        return others
 
     def _completed(self, command: commands.Tell) -> Message:
         """Return the message of a command, with the fields that the state of the run does not know."""
@@ -185,7 +199,7 @@ class Dispatch:
                     roles = [list(key) for key in order.roles]
                     await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
                 elif kind == "place":
-                    self._placing[order.roles] = self._context.spawn(self._place(order))
+                    self._placing[order.roles] = self._context.spawn(self._place(order)), order
             if outgoing:
                 await self._peer.ask("train_run_post", run=self._job.id, messages=list(outgoing.items()))
 

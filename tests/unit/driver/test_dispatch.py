@@ -17,7 +17,7 @@ from dask_train.process import messages
 from dask_train.process.devices import VisibleDevice
 from dask_train.run import events
 from dask_train.run.bounds import WorkerBounds
-from dask_train.run.commands import Verdict
+from dask_train.run.commands import Free, Verdict
 from dask_train.run.messages import Exited, Go, Ready, RoleProcess, StartProcess, WorkerLost
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RolePhase
@@ -278,6 +278,18 @@ async def test_a_run_that_may_use_gpus_waits_until_a_dask_worker_has_said_which_
         workers["a"] = {}
         await started(it)
         assert it.scheduler.questions("train_run_place")[0]["devices"]["offers"] == {"a": [["GPU-x"], 1]}
+        it.driver.stop("enough")
+
+
+async def test_room_that_is_given_back_for_one_role_is_still_asked_for_the_others(driven):
+    async with driven(worker=3) as it:
+        it.scheduler.answers["train_run_place"] = {"status": "waiting", "why": "a is busy"}
+        await it.scheduler.until(lambda: it.scheduler.questions("train_run_place"))
+        it.driver.dispatch.put(Free(roles=(("worker", 1),)))
+        others = [["worker", 0, {}], ["worker", 2, {}]]
+        await it.scheduler.until(lambda: it.scheduler.questions("train_run_place")[-1]["roles"] == others)
+        asked = [(name, message.get("roles")) for name, message in it.scheduler.asked]
+        assert asked.index(("train_run_free", [["worker", 1]])) < asked.index(("train_run_place", others))
         it.driver.stop("enough")
 
 
