@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ from distributed import Worker
 from dask_train.cluster.peer import Peer
 from dask_train.process.devices import DeviceUse, VisibleDevice, devices_of_host, visible_devices
 
-# How long Dask workers may take to tell their devices, in seconds; one that does not answer offers none for now.
+# How long Dask workers may take to tell their devices, in seconds; one that does not answer offers none for now. For
+# the first half all are asked in one message, whose answer waits for each of them.
 ASK_S = 10.0
 
 AUTO = "auto"
@@ -84,12 +86,20 @@ def check_gpus(gpus: Any) -> None:
 
 async def ask_offers(peer: Peer, addresses: list[str] | None) -> dict[str, DeviceOffer]:
     """Return what these Dask workers offer, or all where ``addresses`` is None; those that are silent are left out."""
-    try:
-        asking = peer.on_workers(offer_devices, workers=addresses, on_error="ignore")
-        offers: dict[str, DeviceOffer] = await asyncio.wait_for(asking, ASK_S)
-    except TimeoutError:
+
+    async def ask(asked: list[str] | None) -> dict[str, DeviceOffer]:
+        asking = peer.on_workers(offer_devices, workers=asked, on_error="ignore")
+        return await asyncio.wait_for(asking, ASK_S / 2)
+
+    async def ask_one(address: str) -> dict[str, DeviceOffer]:
+        with suppress(TimeoutError):
+            return await ask([address])
         return {}
-    return offers
+
+    with suppress(TimeoutError):
+        return await ask(addresses)
+    each = await asyncio.gather(*map(ask_one, await peer.workers() if addresses is None else addresses))
+    return {address: offer for offers in each for address, offer in offers.items()}
 
 
 def count_devices(offers: Collection[DeviceOffer], gpus: Gpus) -> int:

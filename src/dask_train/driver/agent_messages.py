@@ -49,11 +49,12 @@ class AgentMessages:
             case WorkerLost():
                 self._dispatch.worker_lost(message.address)
                 self._context.happened(message)
-            case Stop() | DataFailed() | DataProgressed():
+            case Stop() | DataFailed():
                 self._context.happened(message)
             case _:
                 assert of is not None
-                if self._context.state.roles[of.key].attempt == of.attempt:
+                is_account = isinstance(message, messages.Accounted)  # comes late of one that was frozen, and replaced
+                if is_account or self._context.state.roles[of.key].attempt == of.attempt:
                     HANDLERS[type(message)](self, of, message)
 
     # Where the role is
@@ -97,6 +98,8 @@ class AgentMessages:
         except DataError as error:
             self._dispatch.answer(of, messages.DataSetFound(**question, error=str(error)))
         else:
+            if self._context.state.roles[of.key].attempt != of.attempt:  # it was replaced, and may wait for room
+                return
             self._dispatch.tell_of(of, number, self._context.data.data_set(number))
             self._dispatch.answer(of, messages.DataSetFound(**question, number=number))
 
@@ -133,7 +136,7 @@ class AgentMessages:
 
 
 HANDLERS: dict[type[Message], Callable[[AgentMessages, RoleProcess, Any], None]] = {
-    **dict.fromkeys((Ready, Loaded, Started, Meets, CannotGoOn, Exited), AgentMessages._turned),
+    **dict.fromkeys((Ready, Loaded, DataProgressed, Started, Meets, CannotGoOn, Exited), AgentMessages._turned),
     Ended: AgentMessages._ended,
     Failed: AgentMessages._failed,
     messages.Progress: AgentMessages._moved,

@@ -34,11 +34,13 @@ class RunDevices:
         self._uses_devices: bool | None = None if gpus == AUTO else gpus == 1
         self._given: dict[Key, str] = {}  # uuids
         self._has_said_sharing = False
+        self.waits_for = ""  # why "auto" can't be decided yet, as a sentence
 
     async def request(self, on: Sequence[str] | None) -> dict[str, Any] | None:
         """Return what the scheduler is asked for besides threads; None for nothing.
 
-        ``"auto"`` is decided once: when a role starts again, it does not move from a device to the processor.
+        ``"auto"`` is decided once, when a Dask worker has answered: when a role starts again, it does not move from a
+        device to the processor.
         """
         if self._gpus not in (AUTO, 1):
             return None
@@ -46,6 +48,10 @@ class RunDevices:
         known = [address for address in await self._peer.workers() if on is None or address in on]
         if new := [address for address in known if address not in self._offers]:
             self._offers |= await ask_offers(self._peer, new)
+        self.waits_for = ""
+        if self._uses_devices is None and not self._offers and (known or on is None):
+            self.waits_for = "No Dask worker has said yet which GPUs it has." if known else "There is no Dask worker."
+            return None
         if self._uses_devices is None:
             self._uses_devices = any(offer.is_given for offer in self._offers.values())
             if not self._uses_devices:

@@ -9,6 +9,8 @@ import secrets
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -26,7 +28,7 @@ from dask_train.process import messages
 from dask_train.process.messages import to_plain
 from dask_train.run import commands, events
 from dask_train.run.messages import Go, Load, Message, Met, RoleProcess, StartProcess, WorkerLost
-from dask_train.run.state import ALIVE, name_of
+from dask_train.run.state import ALIVE, RolePhase, name_of
 from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.streaming import StreamOnDask
 from dask_train.version import __version__
@@ -35,6 +37,8 @@ from dask_train.worker.brief import Brief
 
 # How often a run that waits for room says for what.
 PLACE_POLL_S = 1.0
+# How often a run that may use GPUs looks for Dask workers while none has said which it has.
+COME_POLL_S = 0.2
 # How often the progress of roles that report nothing is sent, which costs the scheduler two messages an agent: for
 # those who look, and where a stop rule may count steps.
 QUIET_S, LIVELY_S = 2.0, 0.5
@@ -65,7 +69,7 @@ class Dispatch:
         self._lost: set[str] = set()  # Dask workers: one that is started again has another address
         self._announced: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
         self._secret = secrets.token_bytes(32)
-        self._placing: dict[tuple[commands.Key, ...], asyncio.Task[Any]] = {}
+        self._placing: dict[tuple[commands.Key, ...], tuple[asyncio.Task[Any], commands.PlaceRoles]] = {}
         plan = self._job.plan
         with_device = [role for role in plan.counts if role != "ps"]
         self._devices = RunDevices(self._peer, self._job.run.gpus, with_device, context.history.notice)
@@ -93,15 +97,28 @@ class Dispatch:
     def put(self, command: commands.Command) -> None:
         """Queue a command, to be carried out after earlier ones."""
         if isinstance(command, commands.PlaceRoles | commands.Free):
-            for roles in [roles for roles in self._placing if set(roles) & set(command.roles)]:
-                self._placing.pop(roles).cancel()
+            others = self._not_placed(command.roles)
             self._orders.put_nowait(("place" if isinstance(command, commands.PlaceRoles) else "free", command))
+            for other in others:
+                self._orders.put_nowait(("place", other))
         elif isinstance(command, commands.Tell):
             if isinstance(command.message, StartProcess) and command.address not in self._agents:
                 self._orders.put_nowait(("agent", command.address))
             if isinstance(command.message, Load):
                 self.tell_of(command.to, 0, self._context.data.by_role[command.to.role])
             self._send(command.address, self._completed(command), command.to)
+
+    def _not_placed(self, keys: Sequence[commands.Key]) -> list[commands.PlaceRoles]:
+        """End requests for room for these roles; return those for the others that were asked for with them."""
+        others = []
+        for roles in [roles for roles in self._placing if set(roles) & set(keys)]:
+            placing, command = self._placing.pop(roles)
+            phases = {key: self._context.state.roles[key].phase for key in roles if key not in keys}
+            left = tuple(key for key, phase in phases.items() if phase is RolePhase.PLACING)
+            if left and not placing.done():
+                others.append(replace(command, roles=left))
+            placing.cancel()
+        return others
 
     def _completed(self, command: commands.Tell) -> Message:
         """Return the message of a command, with the fields that the state of the run does not know."""
@@ -134,7 +151,8 @@ class Dispatch:
         announcement = (roles[of.key].address, of.role, number)
         if announcement not in self._announced:
             self._announced.add(announcement)
-            ranks = [roles[of.role, rank].address for rank in range(self._context.state.plan.counts[of.role])]
+            keys = [(of.role, rank) for rank in range(self._context.state.plan.counts[of.role])]
+            ranks = [roles[key].address or self._was_on[key] for key in keys]  # some may wait for room again
             table = data.table(of.role, ranks)
             where = [[address for address in holders if address not in self._lost] for holders in data.where]
             message = messages.DataSetPlaces(role=of.role, number=number, table=table, keys=data.keys, where=where)
@@ -181,7 +199,7 @@ class Dispatch:
                     roles = [list(key) for key in order.roles]
                     await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
                 elif kind == "place":
-                    self._placing[order.roles] = self._context.spawn(self._place(order))
+                    self._placing[order.roles] = self._context.spawn(self._place(order)), order
             if outgoing:
                 await self._peer.ask("train_run_post", run=self._job.id, messages=list(outgoing.items()))
 
@@ -239,7 +257,9 @@ class Dispatch:
         except asyncio.CancelledError:
             return
         except Exception as error:
-            self._context.history.driver_error = error
+            if isinstance(error, CancelledError) and self._agents.get(address, ("", None))[1] is not future:
+                return  # by worker_lost(); the error is Dask's own
+            self._context.history.agent_errors[address] = error
             why = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
             self._agent_ended(address, future, f"{why}.")
         else:
@@ -265,6 +285,11 @@ class Dispatch:
         problem, host = f"{self._wanted(command)} can't be placed", self._host_for(command)
         while True:
             left_s = deadline - time.monotonic()
+            devices = await self._devices.request(self._job.run.on)
+            if self._devices.waits_for and left_s > 0:  # else roles would be placed without a GPU
+                self._waits_for(self._devices.waits_for)
+                await asyncio.sleep(COME_POLL_S)
+                continue
             answer = await self._peer.ask(
                 "train_run_place",
                 run=self._job.id,
@@ -273,7 +298,7 @@ class Dispatch:
                 on=self._job.run.on,
                 timeout_s=max(0.0, min(PLACE_POLL_S, left_s)),
                 host=host,
-                devices=await self._devices.request(self._job.run.on),
+                devices=devices,
             )
             status = answer["status"]
             if status == "OK":
@@ -282,8 +307,7 @@ class Dispatch:
             if status == "gone":
                 return
             if status == "waiting" and left_s > 0:
-                self._context.waiting_for = answer["why"]
-                self._context.tell()
+                self._waits_for(answer["why"])
                 continue
             if status == "unknown":
                 why = f"on= names {', '.join(answer['addresses'])}, and the Dask workers are {answer['known']}."
@@ -298,6 +322,10 @@ class Dispatch:
             await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
             self._context.happened(events.NoRoom(wanted=f"{problem}.", why=why, change=change, roles=command.roles))
             return
+
+    def _waits_for(self, why: str) -> None:
+        self._context.waiting_for = why
+        self._context.tell()
 
     def _host_for(self, command: commands.PlaceRoles) -> str:
         """Return the host on which roles must be placed; empty for any."""

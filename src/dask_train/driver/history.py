@@ -66,6 +66,8 @@ class History:
         How the run ended, as a sentence.
     driver_error
         The exception behind an end that no role is to blame for.
+    agent_errors
+        With which exceptions agents have ended, by Dask worker.
     closed
         Whether nothing of the run is left.
     sent_to
@@ -92,6 +94,7 @@ class History:
         self._joined: set[Key] = set()  # roles that the run began without
         self.outcome = ""
         self.driver_error: BaseException | None = None
+        self.agent_errors: dict[str, BaseException] = {}
         self.closed = False
         self.most_steps = 0
         self._progressed: dict[Key, float] = {}
@@ -127,6 +130,8 @@ class History:
             self.log += [(frequent, ()) for frequent in self._unlogged.values()]
             self._unlogged.clear()
             self.log.append((event, todo))
+        if isinstance(event.what, events.AgentFailed) and after.ending != before.ending:  # else the run was mended
+            self.driver_error = self.agent_errors.get(event.what.address)
         self._joined |= after.roles.keys() - before.roles.keys()
         again = {
             key: role.attempt

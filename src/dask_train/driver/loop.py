@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from distributed.client import ClosedClientError
+
 from dask_train.cluster.own_cluster import Shield
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_dashboard, ensure_plugin
@@ -70,6 +72,7 @@ class Driver(RunContext):
         self._rule_seen = 0
         self._num_waits = 0
         self.resizing = asyncio.Lock()  # one change of the number of workers after the other
+        self.num_resizes = 0  # that were asked for
         self.follows = job.run.follows  # None once the user has asked for a number
         self._noted: dict[str, Any] = {}
         self._unsent: dict[commands.Key, list[bytes]] = {}  # for roles that have not been started yet
@@ -141,12 +144,14 @@ class Driver(RunContext):
             self._finished()
             with suppress(DaskTrainError, OSError, TimeoutError):
                 await self.dispatch.end(self._last_summary(), UNANSWERED_S if self.is_unanswered else AGENTS_S)
-            with suppress(DaskTrainError, OSError, RuntimeError, TimeoutError):  # a closed client raises RuntimeError
+            with suppress(DaskTrainError, OSError, RuntimeError, TimeoutError, ClosedClientError):  # it may be closed
                 await asyncio.wait_for(self.data.cancel(), UNANSWERED_S if self.is_unanswered else CANCEL_S)
-            await self._shield.down()
-        finally:  # waiters are informed, whatever went wrong
-            self.history.closed = True
-            self.tell()
+        finally:  # Dask's configuration is as before, and waiters are informed, whatever went wrong
+            try:
+                await self._shield.down()
+            finally:
+                self.history.closed = True
+                self.tell()
 
     def _finished(self) -> None:
         """Note how the run has ended; a stop rule or a logger that raises here is how it has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from dask_train.driver.loop import Driver
@@ -61,11 +62,15 @@ async def change(driver: Driver, workers: int, timeout_s: float = 0.0) -> None:
     ClosedError
         It is over.
     """
-    await _until(driver, lambda: driver.state.phase is Phase.RUNNING and driver.state.met)
-    before = driver.state.resize
-    number = 0 if before is None else before.number + 1
+    await _until(driver, lambda: _can_be_asked(driver))
+    number = driver.num_resizes
+    driver.num_resizes += 1
     driver.happened(events.ResizeAsked(number=number, size=workers, timeout_s=timeout_s))
-    await _until(driver, lambda: _is_settled(driver.state.resize, number))
+    try:
+        await _until(driver, lambda: _is_settled(driver.state.resize, number))
+    except asyncio.CancelledError:
+        driver.happened(events.ResizeCancelled(number=number))
+        raise
     assert driver.state.resize is not None
     if why := driver.state.resize.why:
         count = driver.state.plan.counts[ROLE]
@@ -74,6 +79,12 @@ async def change(driver: Driver, workers: int, timeout_s: float = 0.0) -> None:
             f"{why[:1].upper()}{why[1:].rstrip('.')}.",
             "Wait for room, add Dask workers on the host of the run, or pass timeout_s= to wait for them here.",
         )
+
+
+def _can_be_asked(driver: Driver) -> bool:
+    """Return whether a run trains, and no change that was cancelled is under way, or still to be begun."""
+    is_free = not driver.num_resizes or _is_settled(driver.state.resize, driver.num_resizes - 1)
+    return is_free and driver.state.phase is Phase.RUNNING and driver.state.met
 
 
 def _is_settled(resize: SizeChange | None, number: int) -> bool:

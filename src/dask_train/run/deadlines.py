@@ -85,7 +85,8 @@ def _late_replacements(update: StateUpdate) -> None:
         cause = f"it did not start on {update.roles[key].address} within {update.plan.launch_s:g} s."
         lost_roles.give_up(update, key, cause)
     for key in _late(update, RolePhase.READY, update.plan.progress_s):
-        lost_roles.give_up(update, key, f"its data did not reach it within {update.plan.progress_s:g} s.")
+        if update.time - update.roles[key].progressed > update.plan.progress_s:  # else its data is arriving
+            lost_roles.give_up(update, key, f"its data did not reach it within {update.plan.progress_s:g} s.")
     limit_s = update.plan.rendezvous_s + RENDEZVOUS_MARGIN_S
     meeting = _late(update, RolePhase.MEETING, limit_s)
     if any(key in resizing.joining(update) for key in meeting):

@@ -81,6 +81,13 @@ class ResizeAsked(DriverEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ResizeCancelled(DriverEvent):
+    """The user no longer waits for another number of workers."""
+
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class DriverFailed(DriverEvent):
     """The run can't be driven any longer: the scheduler is gone, or a bug of ours has shown."""
 

@@ -26,6 +26,7 @@ def failed(turn: StateUpdate, key: Key, message: Failed) -> None:
     """Note that a role has raised. If another role turns out to be lost, this was its echo."""
     if turn.roles[key].phase not in ALIVE:
         return
+    _note_after_stop(turn, [key], f"{name_of(key)} raised {message.error}")
     turn.move(key, RolePhase.GONE)
     if turn.phase in _GOING_DOWN or _needed_no_more(turn, [key]):
         return
@@ -168,12 +169,22 @@ def give_up(turn: StateUpdate, key: Key, cause: str) -> None:
 
 def _lose(turn: StateUpdate, keys: Sequence[Key], cause: str, *, in_place: bool = False, leaves: bool = False) -> None:
     ends_in_order = turn.phase in _GOING_DOWN or _needed_no_more(turn, keys)
+    _note_after_stop(turn, keys, cause)
     for key in keys:
         turn.move(key, RolePhase.GONE)
     if ends_in_order or not (keys := resizing.not_missed(turn, keys, cause)):
         return
     failure = _failure(turn, keys, in_place=in_place, leaves=leaves)
     _mend(turn, keys, cause, _blame(Verdict.ROLE_LOST, keys[0], cause), failure)
+
+
+def _note_after_stop(turn: StateUpdate, keys: Sequence[Key], cause: str) -> None:
+    """Note roles that were asked to stop, and return nothing; services never do."""
+    asked = (RolePhase.MEETING, RolePhase.RUNNING)
+    if turn.phase is Phase.STOPPING and any(
+        turn.roles[key].phase in asked and key[0] not in turn.plan.services for key in keys
+    ):
+        turn.note(f"After the run was stopped: {cause}")
 
 
 def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, failure: Failure) -> None:
@@ -194,7 +205,7 @@ def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, fa
     if decision in ("role", "in_place"):
         for key in keys:
             turn.place_anew(key)
-        turn.do(PlaceRoles(roles=tuple(keys), timeout_s=turn.plan.launch_s))
+        turn.do(PlaceRoles(roles=tuple(keys), timeout_s=turn.plan.placement_s))
     else:
         turn.suspicion = None
         resizing.end(turn, f"all workers start again, as many as there were: {cause}")

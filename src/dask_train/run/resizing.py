@@ -42,6 +42,12 @@ def asked(turn: StateUpdate, event: events.ResizeAsked) -> None:
         turn.do(PlaceRoles(roles=keys, timeout_s=event.timeout_s, beside=_FIRST))
 
 
+def cancelled(turn: StateUpdate, event: events.ResizeCancelled) -> None:
+    """Continue with as many as there are, since nobody waits for the change; unless some know of it."""
+    if turn.resize is not None and turn.resize.number == event.number:
+        give_up_unless_told(turn, "it was cancelled")
+
+
 def joining(turn: StateUpdate) -> tuple[Key, ...]:
     """Return the roles that are to join, until they have."""
     resize = _ongoing(turn)

@@ -110,7 +110,7 @@ class Role:
     address
         Its Dask worker.
     peer
-        Where its peers reach it, ``host:port`` or empty.
+        Where its peers reach it, ``host:port`` or empty; until an attempt is ready, that of the one before.
     pid
         Its process; 0 if there is none.
     loaded

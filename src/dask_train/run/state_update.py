@@ -62,7 +62,8 @@ class StateUpdate:
     def place_anew(self, key: Key, attempt: int | None = None) -> None:
         """Let a role wait for room for its next attempt; with the number of this, all start again."""
         alone, attempt = attempt is None, self.roles[key].attempt + 1 if attempt is None else attempt
-        forgotten: dict[str, Any] = {"address": "", "peer": "", "pid": 0, "awaits_client": False, "fenced": ""}
+        # The address for its peers stays until it is ready: TensorFlow starts no server with an empty one of another.
+        forgotten: dict[str, Any] = {"address": "", "pid": 0, "awaits_client": False, "fenced": ""}
         self.move(key, RolePhase.PLACING, attempt=attempt, alone=alone, meets_at="", meets_size=0, **forgotten)
 
     def made_progress(self, key: Key) -> None:

@@ -102,6 +102,10 @@ def _data_progressed(update: StateUpdate, _: messages.DataProgressed) -> None:
     update.progressed = update.time
 
 
+def _data_came(update: StateUpdate, key: Key, _: messages.DataProgressed) -> None:
+    update.made_progress(key)
+
+
 def _data_ready(update: StateUpdate, _: events.DataReady) -> None:
     update.data_ready = True
     update.progressed = update.time
@@ -279,6 +283,7 @@ ACTIONS: dict[type[messages.Message | events.DriverEvent], Callable[[StateUpdate
     events.ClientWaits: _client_waits,
     messages.Stop: _stop_asked,
     events.ResizeAsked: resizing.asked,
+    events.ResizeCancelled: resizing.cancelled,
     events.DriverFailed: _driver_failed,
     events.Diagnosed: _diagnosed,
     messages.WorkerLost: lost_roles.worker_lost,
@@ -290,6 +295,7 @@ ACTIONS: dict[type[messages.Message | events.DriverEvent], Callable[[StateUpdate
 ROLE_ACTIONS: dict[type[messages.Message | events.DriverEvent], Callable[[StateUpdate, Key, Any], None]] = {
     messages.Ready: _ready,
     messages.Loaded: _loaded,
+    messages.DataProgressed: _data_came,
     messages.Started: _started,
     events.Progressed: _progressed,
     events.AwaitsClient: _awaits_client,

@@ -244,7 +244,9 @@ class RunData:
         }
 
     async def cancel(self) -> None:
-        """Stop the work of all of them."""
+        """Stop the work of all of them, also of those that are just being opened."""
+        for opening in self._opened.values():
+            opening.cancel()  # no effect on one that is open
         opened = await asyncio.gather(*self._opened.values(), return_exceptions=True)
         published = [data for data in opened if isinstance(data, DataSetOnDask)]
         for data in {*self.by_role.values(), *self._named.values(), *published}:

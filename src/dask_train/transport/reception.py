@@ -21,10 +21,10 @@ from dask_train.errors import LaunchError
 # With this many greetings in hand the oldest is given up for a new one.
 _MOST = 64
 # What accept(2) says where this process, or the host, has no room for another connection.
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_NO_ROOM_S = 0.1
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+NO_ROOM_S = 0.1
 # And of a connection that was gone before it was accepted.
-_GONE = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
+GONE = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class _Closes(Protocol):
@@ -82,11 +82,11 @@ class Reception(Generic[_Guest]):
                 self._begin(connection)
             except (OSError, RuntimeError) as error:  # RuntimeError: there can't be another thread
                 number = getattr(error, "errno", None)
-                if number is not None and number not in (*_NO_ROOM, *_GONE):
+                if number is not None and number not in (*NO_ROOM, *GONE):
                     return
-                if number not in _GONE:
+                if number not in GONE:
                     self._give_up_oldest(1)
-                    time.sleep(_NO_ROOM_S)
+                    time.sleep(NO_ROOM_S)
 
     def _begin(self, connection: socket.socket) -> None:
         self._give_up_oldest(_MOST)

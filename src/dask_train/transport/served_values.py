@@ -11,6 +11,7 @@ import pickle
 import socket
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 from dask_train.errors import LaunchError
 from dask_train.transport.channels import exactly, fill
 from dask_train.transport.connections import Credentials, connected, greeted, listening
+from dask_train.transport.reception import GONE, NO_ROOM, NO_ROOM_S
 
 # What is written in one piece: the deadline is one for each.
 PIECE_BYTES = 8 << 20
@@ -73,13 +75,21 @@ def _accept(listener: socket.socket, values: list[Any], credentials: Credentials
         while True:
             try:
                 connection, _ = listener.accept()
-            except OSError:
-                break
+            except OSError as error:
+                if error.errno in NO_ROOM:  # those who wait are let in when there is
+                    time.sleep(NO_ROOM_S)
+                elif error.errno not in GONE:
+                    break  # by stop()
+                continue
             connections = {thread: own for thread, own in connections.items() if thread.is_alive()}
             arguments = (connection, values, credentials)
             thread = threading.Thread(target=_answer, args=arguments, name="dask-train-rows-to", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # there can't be another one now
+                connection.close()
+                continue
             connections[thread] = connection
-            thread.start()
     for connection in connections.values():
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)

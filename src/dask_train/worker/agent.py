@@ -359,9 +359,9 @@ class Agent:
         return BUNDLE_S if isinstance(message, Reported) else 0.0
 
     def _gone(self, child: RoleChild, cause: str) -> None:
+        self._account(child)  # also of one that has been replaced
         if self.children.get((child.role, child.rank)) is child:
             self._data.gone(child.role, child.rank)
-            self._account(child)
             leaves = self.brief.leave_within_s is not None and self._is_leaving.is_set()
             self._tell(child, Exited(cause="its Dask worker leaves the cluster." if leaves else cause, leaves=leaves))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -21,8 +22,11 @@ from dask_train.worker import offers
 
 # Between two looks for partitions that are not where the scheduler says, as they were moved meanwhile; nothing tells.
 LOOK_AGAIN_S = 0.1
-# One partition, or an answer, from another Dask worker; then it is asked for anew.
+# One partition, or an answer, from another Dask worker; then it is asked for anew. A partition gets the time of its
+# bytes at SLOW_BYTES_S besides, which is a quarter (FETCHES) of 64 Mbit/s, and twice as long each time that it is late:
+# texts and sparse rows have more bytes than is known here.
 FETCH_S = 30.0
+SLOW_BYTES_S = 2e6
 # How often the scheduler is asked meanwhile whether that Dask worker still has it: connecting to one that is gone takes
 # Dask half a minute.
 STILL_THERE_S = 1.0
@@ -87,6 +91,7 @@ class Holding:
         self._found: dict[int, tuple[int, SegmentPlace]] = {}
         self._copies: list[Segment] = []
         self._foreign: set[str] = set()
+        self._num_late: Counter[Any] = Counter()  # how often a partition did not come in time
         self._where: dict[Any, list[str]] = {key: list(addresses) for key, addresses in (where or {}).items()}
 
     @property
@@ -204,17 +209,19 @@ class Holding:
         known = int(self._table.lengths[number]), self._columns
         check_same_partition(str(len(self._table.lengths)), number, known, (num_rows, columns))
 
-    async def _while_there(self, key: Any, addresses: list[str], work: Coroutine[Any, Any, Any]) -> Any:
+    async def _while_there(
+        self, key: Any, addresses: list[str], work: Coroutine[Any, Any, Any], limit_s: float | None = None
+    ) -> Any:
         """Return what Dask workers that have a result answer.
 
         Raises
         ------
         TimeoutError
-            They have it no more, as the scheduler says, or did not answer within :data:`FETCH_S`.
+            They have it no more, as the scheduler says, or did not answer within ``limit_s``, default :data:`FETCH_S`.
         """
         asking = asyncio.ensure_future(work)
         try:
-            async with asyncio.timeout(FETCH_S):
+            async with asyncio.timeout(FETCH_S if limit_s is None else limit_s):
                 while not (await asyncio.wait([asking], timeout=STILL_THERE_S))[0]:
                     where = dict((await self._around.where([key]))["where"])
                     if not set(where.get(key, ())) & set(addresses):
@@ -231,8 +238,11 @@ class Holding:
             async with limit:
                 try:
                     fetching = self._around.fetch(key, self._where[key])
-                    segment = await self._while_there(key, self._where[key], fetching)
-                except (DataError, OSError, TimeoutError):
+                    segment = await self._while_there(key, self._where[key], fetching, self._limit_s(key, missing[key]))
+                except TimeoutError:
+                    self._num_late[key] += 1
+                    return
+                except (DataError, OSError):
                     return
             file = self._borrowed([segment.place])
             if file is None:
@@ -249,6 +259,11 @@ class Holding:
             for fetch in coming:
                 fetch.cancel()
             await asyncio.gather(*coming, return_exceptions=True)
+
+    def _limit_s(self, key: Any, number: int) -> float:
+        """Return how long a partition may take from another host."""
+        num_bytes = int(self._table.lengths[number]) * self._table.schema.row_bytes
+        return float((FETCH_S + num_bytes / SLOW_BYTES_S) * 2 ** self._num_late[key])
 
     def _borrowed(self, places: list[SegmentPlace]) -> int | None:
         """Return which of the files segments of one pool lie in, locked; None if it can't be opened."""

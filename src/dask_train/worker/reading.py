@@ -37,7 +37,7 @@ async def read_new(
         return None
     known = {(role, rank, attempt): position for role, rank, attempt, position in positions}
     parts = []
-    for (role, rank), child in agent.children.items():
+    for (role, rank), child in list(agent.children.items()):  # the agent's thread starts others meanwhile
         end, data = child.output.bytes_since(known.get((role, rank, child.attempt), 0))
         parts.append((role, rank, child.attempt, end, data))
     return parts

@@ -96,5 +96,24 @@ def test_dask_workers_that_do_not_answer_offer_nothing(monkeypatch):
         return {}
 
     monkeypatch.setattr(devices, "ASK_S", 0.01)
-    peer: Any = SimpleNamespace(on_workers=never)
+
+    async def workers() -> dict[str, Any]:
+        return {"a": {}}
+
+    peer: Any = SimpleNamespace(on_workers=never, workers=workers)
     assert asyncio.run(ask_offers(peer, None)) == {}
+
+
+@pytest.mark.parametrize("addresses", [None, ["a", "b"]])
+def test_only_those_that_do_not_answer_are_left_out(monkeypatch, addresses):
+    async def on_workers(_: Any, *, workers: list[str] | None, **__: Any) -> dict[str, DeviceOffer]:
+        if "b" in (workers or ["a", "b"]):
+            await asyncio.Event().wait()
+        return {"a": DeviceOffer()}
+
+    async def workers() -> dict[str, Any]:
+        return {"a": {}, "b": {}}
+
+    monkeypatch.setattr(devices, "ASK_S", 0.01)
+    peer: Any = SimpleNamespace(on_workers=on_workers, workers=workers)
+    assert asyncio.run(ask_offers(peer, addresses)) == {"a": DeviceOffer()}

@@ -17,9 +17,16 @@ class Kept(OwnPlugin):
 
 
 def test_it_is_made_once_a_dask_worker(in_threads):
-    first, second = SimpleNamespace(plugins={}), SimpleNamespace(plugins={"kept": "of an earlier version"})
+    callbacks: list[Any] = []
+    loop = SimpleNamespace(add_callback=callbacks.append)
+    first = SimpleNamespace(plugins={}, loop=loop)
+    second = SimpleNamespace(plugins={"kept": "of an earlier version"}, loop=loop)
     found = in_threads(*(lambda: Kept.of(first) for _ in range(8)))
     assert len(set(map(id, found))) == 1
     assert Kept.of(second) is Kept.of(second) is not found[0]
     assert Kept.made == [first, second]
+    assert first.plugins == {}, "the event loop may just go through them"
+    for callback in callbacks:
+        callback()
     assert first.plugins == {"kept": found[0]}, "Dask ends it with the Dask worker"
+    assert second.plugins == {"kept": Kept.of(second)}

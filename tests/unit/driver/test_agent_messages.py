@@ -14,7 +14,16 @@ import pytest
 from dask_train.data.stream import Stream
 from dask_train.driver.agent_messages import AgentMessages
 from dask_train.driver.clock import RunClock
-from dask_train.process.messages import DataSetWanted, GroupWanted, Progress, Reported, Value, from_plain, to_plain
+from dask_train.process.messages import (
+    Accounted,
+    DataSetWanted,
+    GroupWanted,
+    Progress,
+    Reported,
+    Value,
+    from_plain,
+    to_plain,
+)
 from dask_train.run import events, messages
 from dask_train.run.messages import Message, RoleProcess
 from dask_train.run.transitions import ACTIONS, ROLE_ACTIONS
@@ -123,6 +132,27 @@ def test_a_wait_for_what_dask_computes_is_progress(wanted):
         assert [type(event.what) for event in context.events] == [events.Progressed] * len(to_come)
 
     asyncio.run(story())
+
+
+def test_a_data_set_for_a_role_that_was_replaced_meanwhile_is_told_to_nobody():
+    async def story() -> None:
+        context = Awaited()
+        context.tell(DataSetWanted(question=3, name="mine"))
+        context.came.set()
+        context.state.roles["worker", 0].attempt = 2
+        await context.spawned[0]
+        assert all(answer.to_come for answer in context.answers)
+
+    asyncio.run(story())
+
+
+def test_the_account_of_an_attempt_that_was_replaced_is_kept():
+    context, kept = RunContext(), []
+    context.history.record = lambda of, message: kept.append((of.attempt, message))
+    for attempt in (0, 1):
+        context.tell(Accounted(account=[[attempt]]), attempt)
+    assert kept == [(attempt, Accounted(account=[[attempt]])) for attempt in (0, 1)]
+    assert context.tell(messages.Exited(cause="it was killed."), attempt=0) == []
 
 
 def test_what_the_scheduler_itself_tells_is_understood():

@@ -94,6 +94,24 @@ async def test_auto_does_not_change_its_mind_when_a_role_starts_again():
     assert await told.devices.request(None) is None
 
 
+async def test_auto_is_decided_when_a_dask_worker_has_answered():
+    told = Told("auto")
+    assert (await told.devices.request(None), told.devices.waits_for) == (None, "There is no Dask worker.")
+    told.peer.there, told.peer.silent = ["given"], {"given"}
+    assert await told.devices.request(None) is None
+    assert told.devices.waits_for == "No Dask worker has said yet which GPUs it has."
+    assert await told.devices.request(["gone"]) is None
+    assert told.devices.waits_for == "", "the scheduler says that there is no such Dask worker"
+
+
+async def test_auto_takes_devices_of_dask_workers_that_come_later():
+    told = Told("auto")
+    assert await told.devices.request(None) is None
+    told.peer.there = ["given"]
+    assert (await told.devices.request(None))["offers"] == {"given": [["GPU-x", "GPU-y"], 2]}
+    assert (told.devices.waits_for, told.notices) == ("", [])
+
+
 async def test_one_asks_for_any_that_a_host_has_and_shares_none():
     told = Told(1, "plain", "none")
     asked = await told.devices.request(["plain"])

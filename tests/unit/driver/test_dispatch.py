@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed.client import FutureCancelledError
 
+from dask_train.cluster.devices import DeviceOffer
 from dask_train.driver import dispatch as dispatch_module
 from dask_train.driver import loop as loop_module
 from dask_train.driver.preflight import packed
 from dask_train.process import messages
+from dask_train.process.devices import VisibleDevice
 from dask_train.run import events
 from dask_train.run.bounds import WorkerBounds
-from dask_train.run.commands import Verdict
-from dask_train.run.messages import Exited, RoleProcess, StartProcess, WorkerLost
+from dask_train.run.commands import Free, Verdict
+from dask_train.run.messages import Exited, Go, Ready, RoleProcess, StartProcess, WorkerLost
 from dask_train.run.recovery import RecoveryPolicy
+from dask_train.run.state import RolePhase
 
 
 async def started(it: Any, *, num: int = 1) -> None:
@@ -56,6 +60,19 @@ async def test_roles_that_are_lost_together_share_the_cores_as_before(driven):
         it.driver.stop("enough")
 
 
+async def test_the_first_of_several_replacements_has_an_address_of_each_peer(driven):
+    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
+    async with driven(plan=plan, worker=3) as it:
+        await it.running()
+        for rank in (1, 2):
+            it.scheduler.tells(Exited(cause="it was killed."), "worker", rank)
+        await started(it, num=5)
+        it.scheduler.tells(Ready(pid=7, peer="h:7"), "worker", 1, 1)
+        *_, (_, go, _) = await it.scheduler.until(lambda: len(it.scheduler.sent(Go)) == 4 and it.scheduler.sent(Go))
+        assert go.peers == {"worker": ["h:0", "h:7", "h:2"]}
+        it.driver.stop("enough")
+
+
 async def test_a_dask_worker_that_has_left_before_its_agent_came_is_lost(driven):
     async with driven(plan={"recovery": None}) as it:
         it.scheduler.answers["train_run_agent"] = {"status": "gone"}
@@ -75,6 +92,34 @@ async def test_an_agent_that_fails_is_told_of_and_the_next_role_there_has_anothe
         assert [of.attempt for _, _, of in it.scheduler.sent(StartProcess)] == [0, 1]
         it.driver.stop("enough")
     assert happened(it, events.AgentFailed)[0].error == "ZeroDivisionError: a bug of ours."
+    assert it.driver.history.driver_error is None, "the run was mended"
+
+
+async def test_an_agent_that_fails_where_nothing_is_replaced_is_the_cause_of_the_end(driven):
+    error = ZeroDivisionError("a bug of ours")
+    async with driven(plan={"recovery": None}) as it:
+        await it.running()
+        it.scheduler.agents["a"].set_exception(error)
+    assert it.driver.finish.verdict is Verdict.ROLE_LOST
+    assert it.driver.history.driver_error is error
+
+
+async def test_the_task_of_an_agent_on_a_lost_dask_worker_is_cancelled_without_a_word(driven):
+    async with driven(worker=2, plan={"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}) as it:
+        await it.running()
+        agent, ended = it.scheduler.agents["a"], set(it.driver.dispatch._watching)
+
+        async def cancel(futures: list[Any]) -> None:  # as Dask does
+            for future in futures:
+                if not future.done():
+                    future.set_exception(FutureCancelledError("agent", "it was cancelled"))
+
+        it.scheduler.cancel = cancel
+        it.scheduler.tells(WorkerLost(address="a"))
+        await it.scheduler.until(lambda: agent.done() and any(watching.done() for watching in ended))
+        it.driver.stop("enough")
+    assert happened(it, events.AgentFailed) == []
+    assert it.driver.history.driver_error is None
 
 
 async def test_an_agent_that_has_told_of_its_roles_ends_in_order_and_the_next_role_there_has_another(driven):
@@ -169,6 +214,19 @@ async def test_each_agent_is_told_once_what_a_data_set_is_and_not_of_holders_tha
         it.driver.stop("enough")
 
 
+async def test_a_data_set_is_described_while_a_rank_waits_for_room(driven):
+    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
+    async with driven(worker=2, plan=plan) as it:
+        await it.running()
+        it.scheduler.answers["train_run_place"] = {"status": "waiting", "why": "a is busy"}
+        it.scheduler.tells(Exited(cause="it was killed."), "worker", 1)
+        await it.scheduler.until(lambda: it.phase("worker", 1) is RolePhase.PLACING)
+        it.driver.dispatch.tell_of(RoleProcess("worker", 0, 0), 1, Table())
+        ((_, message, _),) = await it.scheduler.until(lambda: it.scheduler.sent(messages.DataSetPlaces))
+        assert pickle.loads(message.table) == ("worker", ["a", "b"])
+        it.driver.stop("enough")
+
+
 NO_ROOM = [
     (
         {"status": "unknown", "addresses": ["x"], "known": "a, b"},
@@ -201,6 +259,37 @@ async def test_a_run_that_waits_for_room_says_for_what(driven):
         await started(it)
         requests = {asked["request"] for asked in it.scheduler.questions("train_run_place")}
         assert len(requests) == 1, "it keeps its place in the queue"
+        it.driver.stop("enough")
+
+
+async def test_a_run_that_may_use_gpus_waits_until_a_dask_worker_has_said_which_it_has(driven, monkeypatch):
+    monkeypatch.setattr(dispatch_module, "COME_POLL_S", 0.01)
+    workers: dict[str, Any] = {}
+
+    async def there() -> dict[str, Any]:
+        return workers
+
+    async with driven({"gpus": "auto"}) as it:
+        it.scheduler.workers = there
+        await it.scheduler.until(lambda: it.driver.summary()["waiting"] == "There is no Dask worker.")
+        assert not it.scheduler.questions("train_run_place")
+        x = VisibleDevice(uuid="GPU-x", entry="0")
+        it.scheduler.reach_me = {"a": DeviceOffer(devices=(x,), num_devices=1, is_given=True, names=("H100",))}
+        workers["a"] = {}
+        await started(it)
+        assert it.scheduler.questions("train_run_place")[0]["devices"]["offers"] == {"a": [["GPU-x"], 1]}
+        it.driver.stop("enough")
+
+
+async def test_room_that_is_given_back_for_one_role_is_still_asked_for_the_others(driven):
+    async with driven(worker=3) as it:
+        it.scheduler.answers["train_run_place"] = {"status": "waiting", "why": "a is busy"}
+        await it.scheduler.until(lambda: it.scheduler.questions("train_run_place"))
+        it.driver.dispatch.put(Free(roles=(("worker", 1),)))
+        others = [["worker", 0, {}], ["worker", 2, {}]]
+        await it.scheduler.until(lambda: it.scheduler.questions("train_run_place")[-1]["roles"] == others)
+        asked = [(name, message.get("roles")) for name, message in it.scheduler.asked]
+        assert asked.index(("train_run_free", [["worker", 1]])) < asked.index(("train_run_place", others))
         it.driver.stop("enough")
 
 

@@ -37,7 +37,7 @@ class Driver:
         self.history = SimpleNamespace(outcome="it has ended", notices=[], notice=self._notice)
         self.dispatch = SimpleNamespace(host_of=lambda address: f"host of {address}" if address else "")
         self.peer = SimpleNamespace(poll_s=POLL_S, ask=self._ask)
-        self.resizing = asyncio.Lock()
+        self.resizing, self.num_resizes = asyncio.Lock(), 0
         self.time = 0.0
         self._runs(2)
 

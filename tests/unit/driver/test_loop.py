@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
+from distributed.client import ClosedClientError
 
 from dask_train.driver import loop as loop_module
 from dask_train.errors import DataError, RoleLostError
@@ -193,6 +194,20 @@ async def test_data_that_dask_does_not_give_up_keep_nobody(driven, monkeypatch):
         async def cancel() -> None:
             it.data.cancelled = True
             await asyncio.Event().wait()
+
+        it.data.cancel = cancel
+        await it.running()
+        it.returns()
+    assert it.driver.finish.verdict is Verdict.OK
+
+
+async def test_the_cluster_is_as_before_though_the_client_was_closed(driven):
+    """The fixture looks at the shield."""
+    async with driven() as it:
+
+        async def cancel() -> None:
+            it.data.cancelled = True
+            raise ClosedClientError("the client is closed")
 
         it.data.cancel = cancel
         await it.running()

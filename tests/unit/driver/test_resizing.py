@@ -10,6 +10,7 @@ import pytest
 from dask_train.driver.resizing import check_resize, resize
 from dask_train.driver.settings import RunSettings
 from dask_train.errors import ClosedError, PlacementError
+from dask_train.run.events import ResizeCancelled
 from dask_train.run.state import Phase, ResizePhase, SizeChange
 
 
@@ -18,8 +19,11 @@ def refuses(workers):
         raise ValueError(f"{workers} workers share 8 rows")
 
 
+WAITS = "it waits for room"
+
+
 class Driver:
-    """A driver whose run answers each request with these reasons; None: it is over then."""
+    """A driver whose run answers each request with these reasons; None: it is over then, WAITS: it never does."""
 
     def __init__(self, *reasons, in_place=True, resizes=refuses, streaming=False):
         run = RunSettings(resizes=resizes, streaming=streaming)
@@ -27,17 +31,20 @@ class Driver:
         plan = SimpleNamespace(counts={"worker": 2})
         self.state = SimpleNamespace(phase=Phase.LAUNCHING, met=False, resize=None, plan=plan)
         self.history, self.over, self.asked, self.reasons = SimpleNamespace(outcome="it has ended"), False, [], reasons
-        self.resizing = asyncio.Lock()
+        self.resizing, self.num_resizes, self.cancelled = asyncio.Lock(), 0, []
 
     def now(self):
         return 3.0
 
     def happened(self, event):
+        if isinstance(event, ResizeCancelled):
+            self.cancelled.append(event.number)
+            return
         assert (self.state.phase, self.state.met) == (Phase.RUNNING, True), "it trains by then"
         self.asked.append((event.number, event.size, event.timeout_s))
         why, *self.reasons = self.reasons
         self.over = why is None
-        phase = ResizePhase.STARTING if self.over else ResizePhase.SETTLED
+        phase = ResizePhase.STARTING if self.over or why == WAITS else ResizePhase.SETTLED
         self.state.resize = SizeChange(number=event.number, size=event.size, phase=phase, why=why or "")
 
     async def until(self, met):
@@ -73,6 +80,23 @@ def test_it_is_waited_for_until_the_run_has_that_number_and_requests_are_numbere
 
     asyncio.run(ask())
     assert driver.asked == [(0, 3, 0.0), (1, 4, 5.0), (2, 2, 0.0)]
+
+
+def test_a_call_that_is_interrupted_cancels_the_change_and_the_next_one_waits_for_its_end():
+    driver = Driver(WAITS, "")
+
+    async def ask():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(resize(driver, 8, 600.0), 0.01)
+        assert driver.cancelled == [0]
+        next_one = asyncio.ensure_future(resize(driver, 4, 0.0))
+        await asyncio.sleep(0.01)
+        assert len(driver.asked) == 1, "the run would drop it"
+        driver.state.resize = SizeChange(number=0, size=8, phase=ResizePhase.SETTLED, why="it was cancelled")
+        await asyncio.wait_for(next_one, 10)
+
+    asyncio.run(ask())
+    assert driver.asked == [(0, 8, 600.0), (1, 4, 0.0)]
 
 
 def test_a_run_that_ends_meanwhile_is_over():

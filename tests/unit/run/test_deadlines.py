@@ -355,6 +355,24 @@ def test_a_replacement_whose_data_does_not_come_is_lost_again(a_run):
     assert run.state.losses[-1] == "worker 1 is lost: its data did not reach it within 50 s."
 
 
+def test_a_replacement_whose_data_still_arrives_is_waited_for_though_the_others_train(a_run):
+    run = a_run(with_data=frozenset({"worker"}), recovery=RecoveryPolicy(), progress_s=50)
+    run.happens(events.DataReady)
+    run.placed()
+    for key in ("worker/0", "worker/1"):
+        run.happens(messages.Loaded, key)
+    run.up()
+    run.starts()
+    run.exits("worker/1")
+    run.placed("worker/1", on="c")
+    run.up("worker/1")
+    run.happens(messages.DataProgressed, "worker/1", after=40)
+    run.happens(events.Progressed, "worker/0")
+    assert run.tick(49) == []
+    run.happens(events.Progressed, "worker/0")
+    assert run.tick(2) == ["Kill worker/1#1@c", "PlaceRoles worker/1"], "the progress of another is not its own"
+
+
 FROZEN = {"stalled": ("worker 1 (process 7) does not answer: it is stopped by a signal",), "frozen": (("worker", 1),)}
 
 

@@ -30,8 +30,8 @@ def test_only_the_lost_role_starts_again(a_run):
     assert run.phase is Phase.RUNNING
 
 
-def test_its_room_is_waited_for_as_long_as_a_launch_may_take(a_run):
-    run = a_run(recovery=ROLE, launch_s=33).running()
+def test_its_room_is_waited_for_as_long_as_that_of_the_run(a_run):
+    run = a_run(recovery=ROLE, placement_s=33).running()
     run.exits("worker/1")
     (place,) = run.log[-1][1]
     assert (place.roles, place.timeout_s) == ((("worker", 1),), 33)
@@ -545,3 +545,25 @@ def test_a_lost_dask_worker_is_no_loss_in_place_where_its_agent_had_to_tell_of_r
     meets_on(run, "a", "a", "a")
     commands = run.happens(messages.WorkerLost, address="c")
     assert any(command.startswith("Kill") for command in commands) is needs_agents
+
+
+def test_roles_that_raise_or_are_lost_after_a_stop_are_noted(a_run):
+    run = a_run(counts={"worker": 3, "ps": 1}).running()
+    run.stopped("enough")
+    run.fails("ps/0", "ValueError: no worker.")
+    run.fails("worker/0", "OSError: no space.")
+    run.exits("worker/0", "worker/1")
+    run.returns("worker/2")
+    assert run.finish.what == "enough"
+    assert run.finish.notes == (
+        "After the run was stopped: worker 0 raised OSError: no space.",
+        "After the run was stopped: worker 1 is lost: it was killed.",
+    )
+
+
+def test_what_was_ended_by_a_stop_is_not_noted(a_run):
+    run = a_run()
+    run.placed()
+    run.stopped("enough")
+    run.exits("worker/0", "worker/1")
+    assert run.finish.notes == ()

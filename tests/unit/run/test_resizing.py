@@ -255,3 +255,14 @@ def test_another_request_waits_for_the_first(run):
     asked(run, 3)
     assert asked(run, 4, 1) == []
     assert run.state.resize.number == 0
+
+
+def test_a_change_that_nobody_waits_for_gives_back_the_room_that_it_waits_for(run):
+    asked(run, 4)
+    assert run.happens(events.ResizeCancelled, number=1) == []
+    assert run.happens(events.ResizeCancelled, number=0) == ["Free worker/2", "Free worker/3"]
+    assert settled(run) == (2, "it was cancelled")
+    asked(run, 3, 1)
+    assert joins(run, "worker/2") == ["Resize worker/0#0@a"]
+    assert run.happens(events.ResizeCancelled, number=1) == [], "it is known"
+    assert run.state.resize.phase is ResizePhase.TOLD

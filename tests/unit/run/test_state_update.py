@@ -42,7 +42,7 @@ def test_commands_are_for_the_present_attempt_and_in_order():
     )
 
 
-def test_a_next_attempt_has_nothing_of_the_last():
+def test_a_next_attempt_has_nothing_of_the_last_but_its_peers_address():
     turn = update(
         roles={
             A: Role(
@@ -58,7 +58,7 @@ def test_a_next_attempt_has_nothing_of_the_last():
         }
     )
     turn.place_anew(A)
-    assert turn.roles[A] == Role(phase=RolePhase.PLACING, attempt=4, since=10.0, loaded=True, alone=True)
+    assert turn.roles[A] == Role(phase=RolePhase.PLACING, attempt=4, since=10.0, peer="h:1", loaded=True, alone=True)
 
 
 def test_a_process_is_killed_once_and_one_that_has_ended_never():

@@ -187,6 +187,27 @@ def test_one_that_gives_up_takes_it_from_nobody_else(run_data, peer):
     assert peer.run(ask) == 1
 
 
+def test_the_end_does_not_wait_for_one_that_is_being_opened(run_data, peer, client):
+    data = run_data({"worker": source()}, named={"one": source(Y + 4)})
+
+    async def never(_):
+        await asyncio.Event().wait()
+
+    data._named["one"].described = never
+
+    async def end():
+        opening = asyncio.ensure_future(data.open("one", check_data))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(data.cancel(), 10)
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    keys = data.own_keys()
+    assert len(keys) == 6
+    peer.run(end)
+    assert known(client, keys) == 0
+
+
 def test_in_the_end_all_is_forgotten(peer, client, shared):
     there = shared(Y)
     client.publish_dataset(Y + 2, name="array")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import socket
 import weakref
 
 import numpy as np
@@ -92,6 +94,21 @@ def test_what_was_stopped_serves_nothing_and_keeps_nothing(served):
     assert gone() is None
     with pytest.raises(LaunchError):
         ValueReader(server.address, KNOWN, 0.3)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ECONNABORTED])
+def test_it_serves_though_a_connection_could_not_be_accepted(served, monkeypatch, number):
+    accept, failures = socket.socket.accept, [OSError(number, "for now")] * 2
+
+    def accepts(self):
+        if failures:
+            raise failures.pop()
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", accepts)
+    with ValueReader(served(X).address, KNOWN, 10) as reader:
+        assert reader.read(0).sum() == X.sum()
+    assert not failures
 
 
 def test_a_value_that_there_is_not(served):

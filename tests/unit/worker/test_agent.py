@@ -322,6 +322,21 @@ def test_before_its_last_word_come_a_roles_account_and_output(play):
     assert ("gone", "worker", 0) in it.data.asked
 
 
+def test_a_process_that_is_replaced_before_its_end_is_accounted_for(play, monkeypatch):
+    monkeypatch.setattr(Child, "dies_of_kill", False)
+
+    async def story(it):
+        first = await it.child(attempt=0)
+        second = await it.child(attempt=1)
+        assert first.killed
+        first.exits("it was killed.")
+        second.exits("it was killed.")
+
+    it = play(story)
+    assert [message.account for message in it.told(messages.Accounted)] == [[[0]], [[1]]]
+    assert len(it.told(Exited)) == 1, "whose loss is known"
+
+
 def closes(it: Served) -> None:
     it.worker.status.name = "closing_gracefully"
     it.agent.leave_soon()

@@ -40,7 +40,8 @@ class Agent:
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The task's Dask worker, and how often it has given its thread back."""
-    it = SimpleNamespace(worker=SimpleNamespace(plugins={}), num_seceded=0)
+    loop = SimpleNamespace(add_callback=lambda function: function())
+    it = SimpleNamespace(worker=SimpleNamespace(plugins={}, loop=loop), num_seceded=0)
 
     def secede() -> None:
         it.num_seceded += 1

@@ -25,7 +25,8 @@ class Agent:
 
 def test_it_waits_for_its_agents_and_not_for_ever(monkeypatch):
     monkeypatch.setattr(agents_end, "END_S", 0.01)
-    worker = SimpleNamespace(plugins={}, train_agents={"r": Agent(ends=True), "s": Agent(ends=False)})
+    loop = SimpleNamespace(add_callback=lambda function: function())
+    worker = SimpleNamespace(plugins={}, loop=loop, train_agents={"r": Agent(ends=True), "s": Agent(ends=False)})
     asyncio.run(AgentsEnd.of(worker).teardown(worker))
     assert all(agent.is_told for agent in worker.train_agents.values())
     asyncio.run(AgentsEnd.of(worker).teardown(SimpleNamespace(plugins={})))

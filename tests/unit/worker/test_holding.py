@@ -124,6 +124,25 @@ def check(table: Any, holding: Holding, numbers: list[int]) -> None:
             np.testing.assert_array_equal(found, column)
 
 
+@pytest.mark.parametrize(("bytes_s", "num_fetches"), [(1.0, {1}), (1e12, set(range(2, 20)))])
+def test_a_partition_that_takes_long_is_waited_for_longer(pool, table, around, monkeypatch, bytes_s, num_fetches):
+    monkeypatch.setattr(holding_module, "FETCH_S", 0.001)
+    monkeypatch.setattr(holding_module, "SLOW_BYTES_S", bytes_s)
+    around.put(FAR, 0, pool)
+    fetch = around.fetch
+
+    async def slowly(key: str, addresses: list[str]) -> Segment:
+        segment = await fetch(key, addresses)
+        await asyncio.sleep(0.1)
+        return segment
+
+    around.fetch = slowly
+    holding = hold(table, around, [0], data_timeout_s=5.0)
+    check(table, holding, [0])
+    assert len(around.fetched) in num_fetches
+    holding.close()
+
+
 def test_what_lies_here_or_near_is_mapped_where_it_lies(own_pool, pool, table, around):
     with own_pool() as near_pool:
         for address, number, its_pool in ((OWN, 0, pool), (NEAR, 2, near_pool), (NEAR, 3, near_pool), (FAR, 2, pool)):

@@ -28,6 +28,18 @@ def test_parts_from_where_they_have_been_read():
     assert asyncio.run(read_new("another", [], LONG_S, dask_worker=worker)) is None
 
 
+def test_a_role_that_starts_meanwhile_disturbs_nobody():
+    worker = dask_worker()
+    children = worker.train_agents["mine"].children
+
+    def bytes_since(_: int) -> tuple[int, bytes]:
+        children["worker", 1] = SimpleNamespace()
+        return 5, b"hello"
+
+    children["worker", 0].output.bytes_since = bytes_since
+    assert asyncio.run(read_new("mine", [], dask_worker=worker)) == [("worker", 0, 1, 5, b"hello")]
+
+
 def test_the_end_of_an_agent_is_waited_for():
     worker = dask_worker()
     agent = worker.train_agents["mine"]

@@ -38,7 +38,7 @@ def test_its_rows_are_those_of_the_partition(dask_worker, pool):
     segment = make_segment([ROWS, ROWS.astype("f4")], 1_000_000)
     assert [column.dtype for column in segment.columns] == [ROWS.dtype.str, "<f4"]
     np.testing.assert_array_equal(segment.rows(np.array([7, 3]))[0], [7, 3])
-    assert WorkerMetrics.name in dask_worker.plugins, "what they take is told"
+    assert WorkerMetrics.name in dask_worker.train_plugins, "what they take is told"
     assert pool.used_bytes >= segment.nbytes
 
 
