@@ -248,5 +248,5 @@ def test_all_start_again_where_the_best_checkpoint_was_known_by_the_lost_worker(
 
 
 def test_other_kinds_of_run_are_refused(client):
-    with pytest.raises(ValueError, match="is for dt.fit of torch modules"):
+    with pytest.raises(ValueError, match="torch modules, Keras models, linear models and boosted trees"):
         dt.train(lambda session: None, roles={"worker": 1}, recovery="in_place", client=client)
