@@ -72,6 +72,7 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
     def _exchange(self, *, new_weights: bool, new_rates: bool) -> None:
         control, model = self.control, self.model
         control.stop_training, control.new_weights = bool(getattr(model, "stop_training", False)), new_weights
+        control.stop_evaluating = bool(getattr(model, "stop_evaluating", False))
         control.new_optimizers = new_weights and self.weights.new_optimizers
         control.new_numbers = bool(self._found)
         control.agree(new_rates=new_rates)
@@ -81,6 +82,8 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
             self._since_border["numbers"].update(found)
         if model.stop_training != control.stop_training:  # Keras' models take long to set an attribute
             model.stop_training = control.stop_training
+        if control.stop_evaluating != bool(getattr(model, "stop_evaluating", False)):
+            model.stop_evaluating = control.stop_evaluating
         self.stop_here()
         if control.new_weights:
             self._since_border["weights_sent"] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from dask_train.compat.keras.compiled import replace_is_validated
@@ -21,6 +22,8 @@ class CallbackSync(ABC):
         Of this worker.
     loop
         Whose sync points are passed; set before the first moment.
+    begin_validation
+        Called when a validation begins.
     """
 
     model: Any
@@ -28,6 +31,7 @@ class CallbackSync(ABC):
     weights: WatchedWeights
     numbers: WatchedNumbers
     loop: KerasLoop
+    begin_validation: Callable[[], None] = staticmethod(lambda: None)
     # Of the moment whose sync point the loop passes: as of :meth:`pass_on`.
     _new_weights, _new_rates = False, True
 

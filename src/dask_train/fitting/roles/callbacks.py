@@ -148,6 +148,7 @@ class Leader(keras_callbacks.CallbackList):
 
     def on_test_begin(self, logs: Logs = None) -> None:
         self._moment.control.testing = True
+        self._moment.begin_validation()
         self._then(super().on_test_begin, logs)
 
     def on_test_end(self, logs: Logs = None) -> None:
@@ -195,7 +196,11 @@ class Follower(keras_callbacks.CallbackList):
     def _at_every(self, *_: Any, **__: Any) -> None:
         self._moment.pass_on()
 
-    on_test_begin = on_test_end = _at_every
+    on_test_end = _at_every
+
+    def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
+        self._moment.begin_validation()
+        self._moment.pass_on()
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         if not self._moment.loop.begins_within_epoch:

@@ -15,6 +15,7 @@ from dask_train.keras_models import state
 
 _FLAGS = (
     "stop_training",
+    "stop_evaluating",
     "halt",
     "gather",
     "keep",
@@ -34,6 +35,8 @@ class Flags:
     ----------
     stop_training
         Keras' flag: no batch follows.
+    stop_evaluating
+        Keras' flag: no batch of this validation follows.
     halt
         The run is to end: no validation either.
     gather
@@ -63,6 +66,7 @@ class Flags:
         self.epoch_ends = self.testing = self.looks_at_epochs = self.looks_at_batches = False
 
     stop_training: bool
+    stop_evaluating: bool
     halt: bool
     gather: bool
     keep: bool

@@ -198,7 +198,8 @@ class SynchronousWorker(Worker):
 
     def validated(self, step_logs: StepLogs, *, ends: bool, last: bool) -> Any:
         """See :meth:`Worker.validated`."""
-        return self.metrics.gather(step_logs) if last or (ends and self._control.test_batches) else step_logs.values
+        ends_here = last or (ends and (self._control.test_batches or self._control.stop_evaluating))
+        return self.metrics.gather(step_logs) if ends_here else step_logs.values
 
     def outcome(self, callbacks: Any) -> Outcome | None:  # noqa: ARG002
         """See :meth:`Worker.outcome`."""

@@ -6,7 +6,8 @@ A scorer may validate beside training; here is what the first of workers that tr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from typing import Any
 
 from dask_train.compat.keras.compiled import is_validated
@@ -54,9 +55,10 @@ class Validation:
             if steps > num_batches
             else None
         )
-        self._taken = 0
+        self._taken, self._begins_again = 0, False
+        self._read = self._batches()
         self.feed = BatchFeed(
-            batches=self._batches(),
+            batches=self._read,
             num_in_call=lambda: min(steps_per_execution, self.num_batches - self._taken),
             columns=task.validation_columns,
             some_row=data.some_row,
@@ -68,12 +70,23 @@ class Validation:
         self._taken = (self._taken + 1) % self.num_batches
         return self._taken == 0
 
-    def _batches(self) -> Iterator[Any]:
+    def begin(self) -> None:
+        """Begin with the first batch, also where a callback has ended the last validation early."""
+        self._begins_again, self._taken = self._taken > 0, 0
+
+    def close(self) -> None:
+        """Give back what is read, which is some of it where a callback has ended the last validation early."""
+        self._read.close()
+
+    def _batches(self) -> Generator[Any, None, None]:
         while True:
             batches: Any = self._data.batches(batch_size=self._batch_size, shuffle=False)
-            for _, batch in zip(range(self.num_batches), batches, strict=False):
-                yield batch
-            batches.close()
+            with closing(batches):
+                for _, batch in zip(range(self.num_batches), batches, strict=False):
+                    yield batch
+                    if self._begins_again:
+                        self._begins_again = False
+                        break
 
 
 class ValidationBeside:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +87,7 @@ class Worker(ABC):
             self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks)
         self._progress = progress_of(self.callbacks)
         self.share = RowFraction()
+        self._reading = ExitStack()  # what validation reads
         self._warnings: list[str | None] = []
         self._aside: Aside | None = None
         self._held: tuple[int, list[list[Any]]] | None = None  # what callbacks hold, and how often they had run then
@@ -145,7 +146,7 @@ class Worker(ABC):
         model.train_function = self.function_of(feed, self.train_step(), self.stepped)
         validation = self.validation()
         counting_once = means_of_all(self.backend, self.share) if self.session.size > 1 else nullcontext()
-        with closing(batches), counting_once:
+        with closing(batches), self._reading, counting_once:
             self._fit_to_the_end(callbacks, validation)
         if self.loop.stopped:  # perhaps before this call, so that no callback of it has said so
             model.stop_training = True
@@ -241,6 +242,8 @@ class Worker(ABC):
         def after(step_logs: StepLogs, *, ends: bool) -> Any:
             return self.validated(step_logs, ends=ends, last=validation.took())
 
+        self.moment.begin_validation = validation.begin
+        self._reading.enter_context(closing(validation))
         self.model.test_function = self.function_of(validation.feed, self.model.test_step, after)
         return self.backend.counted(validation.num_batches)
 

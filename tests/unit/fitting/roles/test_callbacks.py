@@ -125,6 +125,16 @@ def overriding(*names):
     return type("Own", (keras.callbacks.Callback,), {name: lambda *_, **__: None for name in names})()
 
 
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_callback_of_the_first_worker_ends_a_validation_on_all(model, stops):
+    first, other = synced(model), synced(made := keras.models.clone_model(model), [{"stop_evaluating": stops}], rank=1)
+    model.stop_evaluating, made.stop_evaluating = stops, False
+    first.pass_on()
+    assert first.control.stop_evaluating == stops
+    other.pass_on()
+    assert made.stop_evaluating == stops
+
+
 @pytest.mark.parametrize(
     ("callbacks", "at"),
     [

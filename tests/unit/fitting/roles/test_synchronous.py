@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,6 +12,9 @@ from keras import layers
 
 import dask_train as dt
 from dask_train.errors import DataError
+from dask_train.fitting.roles.control import Flags
+from dask_train.fitting.roles.metrics import StepLogs
+from dask_train.fitting.roles.synchronous import SynchronousWorker
 from dask_train.keras_models.serialization import parts_to_model
 
 RANDOM = np.random.default_rng(0)
@@ -100,6 +104,42 @@ def test_callbacks_and_validation_are_those_of_keras(fitted):
         {"epoch": epoch, "loss": loss, "val_loss": val_loss}
         for epoch, loss, val_loss in zip([0, 1], *map(wanted.history.history.get, ("loss", "val_loss")), strict=True)
     ]
+
+
+class Cuts(keras.callbacks.Callback):
+    """Ends validation at its second batch, or as it begins."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.at = at
+
+    def on_test_begin(self, logs=None):
+        self.on_test_batch_end("begin")
+
+    def on_test_batch_end(self, batch, logs=None):
+        if batch == self.at:
+            self.model.stop_evaluating = True
+
+
+@pytest.mark.parametrize("at", [1, "begin"])
+def test_a_validation_that_a_callback_ends_is_followed_by_one_from_the_first_batch(fitted, at):
+    settings = {"batch_size": 25, "epochs": 3, "shuffle": False}
+    wanted, held_out = made(), (X[:9], Y[:9])
+    told = wanted.fit(
+        X, Y, validation_data=held_out, validation_batch_size=3, callbacks=[Cuts(at)], verbose=0, **settings
+    )
+    found = fitted(made(), X, Y, validation=held_out, validation_batch_size=3, callbacks=[Cuts(at)], **settings)
+    np.testing.assert_allclose(found.outcome.history["val_loss"], told.history["val_loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("stops", "gathers"), [(True, True), (False, False)])
+def test_the_batch_with_which_a_validation_ends_is_added_up(stops, gathers):
+    worker = object.__new__(SynchronousWorker)
+    worker._control = Flags()
+    worker._control.stop_evaluating = stops
+    worker.metrics = SimpleNamespace(gather=lambda step_logs: "of all workers")
+    found = worker.validated(StepLogs("of this worker"), ends=True, last=False)
+    assert found == ("of all workers" if gathers else "of this worker")
 
 
 def test_its_account_is_of_the_batches_of_training(fitted):

@@ -53,6 +53,17 @@ def test_each_validation_begins_with_the_first_batch():
     assert it._data.closed >= 2, "what is read ahead is given back"
 
 
+def test_a_validation_that_was_ended_early_is_followed_by_one_from_the_first_batch():
+    it, starts = validation(), []
+    for num_batches in (2, 1, 3, 3):
+        it.begin()
+        for _ in range(num_batches):
+            starts.append(int(next(it.feed.batches)[0]))
+            it.took()
+    assert starts == [0, 4, 0, 0, 4, 8, 0, 4, 8]
+    assert it._data.closed >= 3, "what is read ahead is given back"
+
+
 def test_the_last_step_of_a_validation_is_told():
     it = validation()
     assert [it.took() for _ in range(7)] == [False, False, True, False, False, True, False]
