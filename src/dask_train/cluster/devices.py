@@ -85,11 +85,16 @@ def check_gpus(gpus: Any) -> None:
 
 
 async def ask_offers(peer: Peer, addresses: list[str] | None) -> dict[str, DeviceOffer]:
-    """Return what these Dask workers offer, or all where ``addresses`` is None; those that are silent are left out."""
+    """Return what these Dask workers offer, or all where ``addresses`` is None; those that are silent are left out.
+
+    One that can't say, for example since dask-train is not installed there, offers nothing.
+    """
 
     async def ask(asked: list[str] | None) -> dict[str, DeviceOffer]:
-        asking = peer.on_workers(offer_devices, workers=asked, on_error="ignore")
-        return await asyncio.wait_for(asking, ASK_S / 2)
+        asking = peer.on_workers(offer_devices, workers=asked, on_error="return")
+        answers = await asyncio.wait_for(asking, ASK_S / 2)
+        heard = {address: answer for address, answer in answers.items() if not isinstance(answer, OSError)}
+        return {a: answer if isinstance(answer, DeviceOffer) else DeviceOffer() for a, answer in heard.items()}
 
     async def ask_one(address: str) -> dict[str, DeviceOffer]:
         with suppress(TimeoutError):

@@ -104,6 +104,14 @@ def test_dask_workers_that_do_not_answer_offer_nothing(monkeypatch):
     assert asyncio.run(ask_offers(peer, None)) == {}
 
 
+def test_a_dask_worker_that_can_not_say_offers_nothing_and_one_that_can_not_be_reached_is_silent():
+    async def on_workers(*_: Any, **__: Any) -> dict[str, Any]:
+        return {"a": ModuleNotFoundError("No module named 'dask_train'"), "b": OSError("no way there")}
+
+    peer: Any = SimpleNamespace(on_workers=on_workers)
+    assert asyncio.run(ask_offers(peer, None)) == {"a": DeviceOffer()}
+
+
 @pytest.mark.parametrize("addresses", [None, ["a", "b"]])
 def test_only_those_that_do_not_answer_are_left_out(monkeypatch, addresses):
     async def on_workers(_: Any, *, workers: list[str] | None, **__: Any) -> dict[str, DeviceOffer]:

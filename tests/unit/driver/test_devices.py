@@ -32,7 +32,7 @@ class Peer:
         return dict.fromkeys(self.there)
 
     async def on_workers(self, _: Any, *, workers: list[str], on_error: str) -> dict[str, DeviceOffer]:
-        assert on_error == "ignore"
+        assert on_error == "return"
         self.asked.append(workers)
         return {address: WORKERS[address] for address in workers if address not in self.silent}
 
