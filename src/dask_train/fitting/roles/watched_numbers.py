@@ -13,8 +13,9 @@ from dask_train.keras_models import state
 # By the number of a part, and the attribute's name.
 Found = dict[tuple[int, str], Any]
 
-# Keras' own, which workers agree on by themselves, or which no step goes by.
-_OF_KERAS = ("stop_training", "stop_evaluating", "built", "_initial_epoch")
+# Keras' own, which workers agree on by themselves, or which no step goes by; "training" is the mode of a torch module,
+# which Keras sets as an epoch begins.
+_OF_KERAS = ("stop_training", "stop_evaluating", "stop_predicting", "training", "built", "_initial_epoch")
 
 
 class WatchedNumbers:

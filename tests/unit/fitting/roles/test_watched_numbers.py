@@ -119,3 +119,16 @@ def test_what_is_trainable_can_not_change_on_one_worker():
     model.dense.trainable = False
     with pytest.raises(ValueError, match="A callback has set trainable of a layer or a weight"):
         watched.check_trainable()
+
+
+def test_what_keras_sets_by_itself_is_none_of_them(tmp_path):
+    """A callback may predict, evaluate and save."""
+    model, rows = made(), np.zeros((4, 2), "f4")
+    watched = WatchedNumbers(model)
+    watched.note()
+    model.predict(rows, verbose=0)
+    model.evaluate(rows, np.zeros((4, 1), "f4"), verbose=0)
+    model.save_weights(tmp_path / "kept.weights.h5")
+    model.get_config()
+    model.reset_metrics()
+    assert watched.changed() == {}
