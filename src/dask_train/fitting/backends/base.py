@@ -134,6 +134,12 @@ class Backend(Protocol):
             false.
         """
 
+    def functions_run_as_written(self) -> AbstractContextManager[None]:
+        """Let functions that code of the user's own has decorated for tracing run as they are written, while it lasts.
+
+        They keep what is traced, and would take a step in earnest as they took one that was tried.
+        """
+
     def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:
         """Return what Keras' ``fit`` and ``evaluate`` of that model call in place of functions of their own.
 

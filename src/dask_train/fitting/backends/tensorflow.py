@@ -41,6 +41,7 @@ class TensorFlowBackend:
     takes_text = True
     graphs_tell_more = True
     refuses_losses = False
+    _runs_as_written = False
 
     @property
     def may_lack_gradients(self) -> bool:
@@ -76,7 +77,7 @@ class TensorFlowBackend:
         self, step: Callable[[Any], Any], model: Any, batch: Any, *, at_once: bool = False
     ) -> Callable[[Any], Any]:
         """Return a ``tf.function`` that is traced once; Keras' ``run_eagerly`` runs the step as it is."""
-        if model.run_eagerly:
+        if model.run_eagerly or self._runs_as_written:
             return step
         signature = tf.nest.map_structure(_any_number_of_rows, batch)
         # Keras' own functions are not converted by AutoGraph either; and XLA can't compile NumPy.
@@ -84,6 +85,20 @@ class TensorFlowBackend:
         if at_once:
             traced.trace()
         return traced
+
+    @contextmanager
+    def functions_run_as_written(self) -> Iterator[None]:
+        """Let no ``tf.function`` be traced, nor run as it was traced.
+
+        Steps run eagerly: in a graph code that AutoGraph converts where it is decorated could not run as it is written.
+        """
+        before, self._runs_as_written = tf.config.functions_run_eagerly(), True
+        tf.config.run_functions_eagerly(True)
+        try:
+            yield
+        finally:
+            tf.config.run_functions_eagerly(before)
+            self._runs_as_written = False
 
     def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:  # noqa: ARG002
         """Return them: Keras calls its functions with an iterator alone."""

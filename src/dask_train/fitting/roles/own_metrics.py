@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -11,7 +12,7 @@ import numpy as np
 from dask_train.compat.keras.compiled import inner_metrics, metrics_passed
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.metrics import Metrics
-from dask_train.fitting.roles.rehearsal import rehearsed
+from dask_train.fitting.roles.rehearsal import may_have_own_losses, rehearsed
 
 
 def check_sums(
@@ -75,7 +76,8 @@ def check_sums_in_steps(
     own = [*_all_metrics(model), *(_compiled_with(model) if compiled else ())]
     if not any(_is_own(metric) for metric in own if id(metric) not in left_out):
         return
-    with rehearsed(model, metrics) as set_back:
+    as_written = backend.functions_run_as_written() if may_have_own_losses(model) else nullcontext()
+    with as_written, rehearsed(model, metrics) as set_back:
         tried = backend.compiled(step, model, batch)
 
         def counted(times: int) -> list[np.ndarray]:

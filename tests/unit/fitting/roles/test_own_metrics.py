@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 from dask_train.data.columns import Columns
@@ -156,6 +157,33 @@ def test_a_step_that_is_tried_asks_nobody():
         check_sums_in_steps(model, Metrics(model), backend_of("tensorflow"), model.train_step, (X, Y), compiled=True)
     assert not asked
     assert int(model.optimizer.iterations) == 0
+
+
+class Decorated(OwnStep):
+    """Its step calls a function that TensorFlow has traced."""
+
+    @tf.function
+    def train_step(self, data):
+        if tf.reduce_sum(data[0]) > -1e9:  # which AutoGraph makes an operation of
+            self.own.update_state(data[1], self(data[0], training=True))
+        return {**self.updated(data), "own": self.own.result()}
+
+    @tf.function
+    def updated(self, data):
+        return keras.Model.train_step(self, data)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_step_that_the_user_has_decorated_trains_after_it_was_tried(eagerly):
+    model = Decorated(Total())
+    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=eagerly)
+    model(X)
+    before = np.array(model.dense.kernel)
+    with at_every_apply(lambda optimizer, gradients, variables, go_on: go_on(gradients)):
+        steps_of(model)(None)
+    assert int(model.optimizer.iterations) == 1
+    assert not np.array_equal(before, model.dense.kernel)
+    assert not tf.config.functions_run_eagerly()
 
 
 def test_a_metric_that_begins_with_infinity_counts_where_it_is_alone():
