@@ -55,7 +55,7 @@ class Shares:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first and the last group that the global batches reach into: the same for all ranks."""
+        """Return the first and the last group that the global batches reach into: the same for all ranks."""
         return int(self.groups[0, 0]), int(self.groups[-1, 1])
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 
 @contextmanager
-def taken_back_on_failure(estimator: Any, names: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """Give attributes of an estimator their values of before, if the body raises; yields those values."""
+def taken_back_on_failure(estimator: Any, names: Sequence[str]) -> Iterator[None]:
+    """Give attributes of an estimator their values of before, if the body raises."""
     before = attributes_of(estimator, names)
     try:
-        yield before
+        yield
     except BaseException:
         set_attributes(estimator, names, before)
         raise

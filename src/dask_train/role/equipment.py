@@ -39,7 +39,7 @@ class Equipment:
         Folder that is removed with the run.
     meeting
         Rendezvous of the training roles.
-    kept
+    state_memory
         Memory of the Dask worker in which the state of training is kept. Default: None, it is not.
     """
 
@@ -52,5 +52,5 @@ class Equipment:
     checkpoint: CheckpointFolder | None
     scratch: Path
     meeting: Meeting
-    kept: StateMemory | None = None
+    state_memory: StateMemory | None = None
     alone: bool = False

@@ -77,7 +77,7 @@ def run_role(end: int, account: int) -> None:
                 checkpoint=checkpoints,
                 scratch=Path(start.scratch),
                 meeting=Meeting(link, me, enter.timeout_s, enter.data_timeout_s, joins=start.joins),
-                kept=None if start.data is None else StateMemory(start.data.descriptors),
+                state_memory=None if start.data is None else StateMemory(start.data.descriptors),
             )
             session = Session(link, me, equipment)
             link.spent.begin()

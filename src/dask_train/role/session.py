@@ -60,7 +60,8 @@ class Session(Collective, Checkpointing):
         self._counts = me.counts
         self.peers = equipment.peers
         self.scratch = equipment.scratch
-        self._meeting, self._kept = equipment.meeting, equipment.kept
+        self._meeting = equipment.meeting
+        self._state_memory = equipment.state_memory
         self._made: set[str] = set()  # of the extras
         self._checkpoint = equipment.checkpoint
         self._went_on_with, self._score, self._reported = (), None, set()

@@ -19,7 +19,7 @@ class RoleProcess(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int]:
-        """Which role of the run it is."""
+        """Return which role of the run it is."""
         return self.role, self.rank
 
 

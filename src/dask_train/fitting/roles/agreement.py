@@ -8,7 +8,7 @@ from typing import Any
 from dask_train.collectives import ProcessGroup
 from dask_train.fitting.roles.callback_sync import CallbackSync
 from dask_train.fitting.roles.control import Control
-from dask_train.fitting.roles.watched_numbers import Found, WatchedNumbers
+from dask_train.fitting.roles.watched_numbers import Numbers, WatchedNumbers
 from dask_train.fitting.roles.weights import Weights
 from dask_train.trainers.common.agreement import GroupAgreement
 
@@ -47,7 +47,7 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
         self.model, self.control, self.weights = model, control, weights
         self._should_stop, self._cut_short = should_stop, cut_short
         self.numbers = WatchedNumbers(model)
-        self._found: Found = {}  # what callbacks have set that is not sent yet
+        self._unsent_numbers: Numbers = {}  # what callbacks have set that is not sent yet
         self._since_border: dict[str, Any] = {"weights_sent": False, "numbers": {}}
         self._taken_up: dict[str, Any] | None = None
 
@@ -74,12 +74,12 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
         control.stop_training, control.new_weights = bool(getattr(model, "stop_training", False)), new_weights
         control.stop_evaluating = bool(getattr(model, "stop_evaluating", False))
         control.new_optimizers = new_weights and self.weights.new_optimizers
-        control.new_numbers = bool(self._found)
+        control.new_numbers = bool(self._unsent_numbers)
         control.agree(new_rates=new_rates)
         if control.new_numbers:
-            found, self._found = self.of_first(self._found), {}
-            self.numbers.set(found)
-            self._since_border["numbers"].update(found)
+            numbers, self._unsent_numbers = self.of_first(self._unsent_numbers), {}
+            self.numbers.set(numbers)
+            self._since_border["numbers"].update(numbers)
         if model.stop_training != control.stop_training:  # Keras' models take long to set an attribute
             model.stop_training = control.stop_training
         if control.stop_evaluating != bool(getattr(model, "stop_evaluating", False)):
@@ -106,7 +106,7 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
         if new_weights:
             self.loop.start_all_again("a callback sets weights as training begins, which it has elsewhere")
         assert self._taken_up is not None
-        self._found = {}  # what training begins with was set elsewhere, too, perhaps anew since then
+        self._unsent_numbers = {}  # what training begins with was set elsewhere, too, perhaps anew since then
         self.numbers.set(self._since_border["numbers"])
         self.control.restore(self._taken_up)
 
@@ -114,9 +114,9 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
         """See :meth:`CallbackSync.give_numbers`."""
         if self.size > 1:
             self.numbers.check_trainable()
-        if found := self.numbers.changed():
-            self._found.update(found)
-            self.loop.note_numbers(self.numbers.names(found))
+        if numbers := self.numbers.changed():
+            self._unsent_numbers.update(numbers)
+            self.loop.note_numbers(self.numbers.names(numbers))
 
     def should_stop(self) -> bool:
         """See :meth:`CallbackSync.should_stop`; the first worker looks, for all."""

@@ -50,7 +50,7 @@ def score(task: FitTask, session: Session) -> None:
     source: WeightsSource = SpooledWeights(task, model, session) if spooled else ServedWeights(task, model, session)
     after = partial(_unless_stopped, session, model, validation, _NowAndThen(source.moved))
     model.test_function = backend.as_function(Steps(rank, validation.feed, model.test_step, after), model)
-    told = False
+    has_looked = False
     try:
         while not session.should_stop():
             if (which := source.next(_LOOK_S)) is None:
@@ -61,9 +61,9 @@ def score(task: FitTask, session: Session) -> None:
                 return
             logs = {f"val_{name}": value for name, value in logs.items()}
             scores = scores_of(logs)
-            if not told and (left := [name for name in logs if score_name(name) not in scores]):
+            if not has_looked and (left := [name for name in logs if score_name(name) not in scores]):
                 session.notice(f"The scorer reports single numbers, which {', '.join(left)} is not: it is left out.")
-            told = True
+            has_looked = True
             _check_names(task, scores)
             session.report(**which, **scores)
             source.scored(scores)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
-from types import FunctionType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.variables import Variables
-from dask_train.identity.code import module_of
-from dask_train.trainers.common.callback_progress import CallbackProgress
+from dask_train.trainers.common.callback_progress import CallbackProgress, without_code
 from dask_train.trainers.common.fit_checkpoint import CallbackState
 
 # What Keras sets on a callback; the model stays where it is.
@@ -128,7 +126,7 @@ def _pickled(attributes_of_each: Sequence[dict[str, Any]], variables: Variables)
     states, used = [], set[str]()
     for attributes in attributes_of_each:
         try:
-            states.append(variables.dumps(_without_code(attributes), used))
+            states.append(variables.dumps(without_code(attributes), used))
         except Exception:
             states.append(b"")
     return [*states, pickle.dumps(variables.states(used))]
@@ -208,12 +206,3 @@ def _held(callback: Any) -> dict[str, Any]:
 def _without_progress(callback: Any) -> tuple[str, ...]:
     """Return names of attributes that a callback has from Keras, or sets anew from its arguments."""
     return (*_KERAS_OWN, *(_DERIVED if hasattr(callback, "monitor_op") else ()))
-
-
-def _without_code(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Leave out functions that travel by value: a checkpoint must not bring back code of then."""
-    return {
-        name: value
-        for name, value in attributes.items()
-        if not (isinstance(value, FunctionType) and module_of(value) is None)
-    }

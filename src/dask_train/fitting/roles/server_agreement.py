@@ -90,15 +90,15 @@ class ServerAgreement(Agreement, CallbackSync):
         """See :meth:`CallbackSync.give_numbers`; numbers are refused where there are other workers."""
         if self.size > 1:
             self.numbers.check_trainable()
-        if not (found := self.numbers.changed()):
+        if not (numbers := self.numbers.changed()):
             return
         if self.size > 1:
             raise ValueError(
-                f"A callback has set {self.numbers.names(found)}, which workers with parameter servers do not give to "
-                "each other. Keep it in an attribute that is a keras.Variable with trainable=False, and assign to it; "
-                "or train without ps=."
+                f"A callback has set {self.numbers.names(numbers)}, which workers with parameter servers do not give "
+                "to each other. Keep it in an attribute that is a keras.Variable with trainable=False, and assign to "
+                "it; or train without ps=."
             )
-        self.loop.note_numbers(self.numbers.names(found))
+        self.loop.note_numbers(self.numbers.names(numbers))
 
     def _changed_rates(self) -> list[Any]:
         known = self._known_rates

@@ -11,7 +11,7 @@ from dask_train.compat.keras.layers import flatten_layers
 from dask_train.keras_models import state
 
 # By the number of a part, and the attribute's name.
-Found = dict[tuple[int, str], Any]
+Numbers = dict[tuple[int, str], Any]
 
 # Keras' own, which workers agree on by themselves, or which no step goes by; "training" is the mode of a torch module,
 # which Keras sets as an epoch begins.
@@ -34,14 +34,14 @@ class WatchedNumbers:
         losses = [loss for loss in keras.tree.flatten(model.loss) if isinstance(loss, keras.losses.Loss)]
         optimizers = [state.innermost(optimizer) for optimizer, _ in state.held_optimizers(model)]
         self._parts = [*flatten_layers(model), *losses, *optimizers]
-        self._seen: Found = {}
+        self._seen: Numbers = {}
         self._trainable: list[bool] = []
 
     def note(self) -> None:
         """Remember them."""
         self._seen, self._trainable = self._now(), [variable.trainable for variable in self._model.variables]
 
-    def changed(self) -> Found:
+    def changed(self) -> Numbers:
         """Return those that are others than were noted."""
         return {key: value for key, value in self._now().items() if key not in self._seen or value != self._seen[key]}
 
@@ -59,16 +59,16 @@ class WatchedNumbers:
                 "training, one call of dt.fit for each phase, or pass workers=1."
             )
 
-    def set(self, found: Found) -> None:
+    def set(self, numbers: Numbers) -> None:
         """Set what :meth:`changed` has found in another worker."""
-        for (part, name), value in found.items():
+        for (part, name), value in numbers.items():
             setattr(self._parts[part], name, value)
 
-    def names(self, found: Found) -> str:
-        """Return what was found, in words."""
-        return ", ".join(f"{name!r} of {getattr(self._parts[part], 'name', 'a loss')!r}" for part, name in found)
+    def names(self, numbers: Numbers) -> str:
+        """Return which numbers these are, in words."""
+        return ", ".join(f"{name!r} of {getattr(self._parts[part], 'name', 'a loss')!r}" for part, name in numbers)
 
-    def _now(self) -> Found:
+    def _now(self) -> Numbers:
         return {
             (number, name): value
             for number, part in enumerate(self._parts)

@@ -171,7 +171,6 @@ class Trees(ModelKind):
             start=self.first(call),
             settings=options,
             streamed=call.run.window is not None,
-            keeps_state=call.in_place and call.workers != 0,
             **of_run(call.run),
         )
         callbacks = options.get("callbacks") or ()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from types import FunctionType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
-from dask_train.identity.code import module_of
-from dask_train.trainers.common.callback_progress import CallbackProgress
+from dask_train.trainers.common.callback_progress import CallbackProgress, without_code
 
 
 class KeptCallbacks:
@@ -95,28 +93,22 @@ class KeptCallbacks:
             waiting.remove(own)
             _, arguments, changed = own
             self.as_before &= progress.has_arguments(arguments)
-            # A checkpoint must not bring back code of then.
-            values = {
-                name: value
-                for name, value in changed.items()
-                if not (isinstance(value, FunctionType) and module_of(value) is None)
-            }
-            progress.take(in_own_dicts(callback, values))
+            progress.take(in_own_dicts(callback, without_code(changed)))
         self.as_before &= not waiting
 
 
 def in_own_dicts(callback: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values for attributes of a callback; in place of a dict its own one, filled, which the user may hold."""
-    found = {}
+    attributes = {}
     for name, value in values.items():
         own = getattr(callback, name, None)
         if isinstance(own, dict) and isinstance(value, dict) and own is not value:
             own.clear()
             own.update(value)
-            found[name] = own
+            attributes[name] = own
         else:
-            found[name] = value
-    return found
+            attributes[name] = value
+    return attributes
 
 
 def _name_of(callback: Any) -> str:

@@ -88,11 +88,11 @@ def not_in_the_model(params: Mapping[str, Any]) -> list[str]:
     given = {name: _given(params, name) for name in (*_DRAWN, *_BAGGED, *_MORE_IF_SET, *_MORE_IF_WORD)}
     is_bagged = (_given(params, "bagging_freq")[1] or 0) > 0
     drawn = [given[name] for name in (*_DRAWN, *(_BAGGED if is_bagged else ()))]
-    found = [pair for pair in drawn if pair[1] not in (None, 1)]
-    found += [given[name] for name in _MORE_IF_SET if given[name][1]]
+    pairs = [pair for pair in drawn if pair[1] not in (None, 1)]
+    pairs += [given[name] for name in _MORE_IF_SET if given[name][1]]
     words = [given[name] for name in _MORE_IF_WORD]
-    found += [(name, word) for name, word in words if isinstance(word, str) and word in _WORDS]
-    return [f"{name}={value!r}" for name, value in found]
+    pairs += [(name, word) for name, word in words if isinstance(word, str) and word in _WORDS]
+    return [f"{name}={value!r}" for name, value in pairs]
 
 
 def _given(params: Mapping[str, Any], name: str) -> tuple[str, Any]:

@@ -48,7 +48,7 @@ class TreesRole(LoopRole, Refusing):
         """Fit; the first rank returns the estimator and what became of callbacks of ``fit``, all others None."""
         library = self._library
         task = replace(self.task, configuration=configuration_of(self.task, session, free=library.FREE))
-        loop = RoundLoop(task, session, SessionAgreement(session), check=check_same, keeps_state=task.keeps_state)
+        loop = RoundLoop(task, session, SessionAgreement(session), check=check_same)
         if shown is not None:
             shown(loop)
         try:

@@ -51,8 +51,6 @@ class TreesTask(LoopTask):
         More arguments of that ``fit``.
     streamed
         Whether the rows to train on are too many for memory.
-    keeps_state
-        Whether the state after rounds is kept in memory of the Dask workers.
     """
 
     library: str
@@ -62,7 +60,6 @@ class TreesTask(LoopTask):
     start: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     streamed: bool = False
-    keeps_state: bool = False
 
     def last_scores(self, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, float]:
         """Return the scores of the last round by their names in the run.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import FunctionType
 from typing import Any
 
+from dask_train.identity.code import module_of
 from dask_train.identity.digest import digest
 
 
@@ -62,6 +64,15 @@ class CallbackProgress:
 
     def _attributes(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self.callback).items() if name not in self._left_out}
+
+
+def without_code(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out functions that travel by value: a checkpoint must not bring back code of then."""
+    return {
+        name: value
+        for name, value in attributes.items()
+        if not (isinstance(value, FunctionType) and module_of(value) is None)
+    }
 
 
 def _digest(value: Any) -> str | None:

@@ -21,15 +21,13 @@ class RoundLoop(SyncedLoop):
     """The training loop of one rank whose library goes over the rows by itself: an epoch is a round, of one step.
 
     So a history has one score a round, and an outcome the numbers of rounds as epochs. Unlike epochs, rounds are too
-    short for a checkpoint after each: one is taken when it is due, and after the last round.
+    short for a checkpoint after each: one is taken when it is due, and after the last round. Where the session has
+    memory of its Dask worker for it, the state is kept there, too: all ranks continue from it when they start again.
 
     Parameters
     ----------
     task, session, agreement, check
         As of :class:`~dask_train.trainers.common.sync_point.SyncedLoop`; the task's epochs and batches mean nothing.
-    keeps_state
-        Whether the state after rounds is kept in memory of the Dask workers, too, for all ranks to continue from when
-        they start again. Default: false, only in checkpoints.
 
     Attributes
     ----------
@@ -53,10 +51,9 @@ class RoundLoop(SyncedLoop):
         agreement: Agreement,
         *,
         check: Callable[[dict[str, Any], dict[str, Any]], None] = check_same,
-        keeps_state: bool = False,
     ) -> None:
         super().__init__(task, session, agreement, check=check)
-        memory = session._kept if keeps_state else None
+        memory = session._state_memory
         self._kept = None if memory is None else KeptRounds(memory, agreement, session.notice)
 
     def keep(self, state: RankState) -> Position:

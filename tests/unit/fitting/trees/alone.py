@@ -74,7 +74,7 @@ class Alone:
     """A session of one rank, whose checkpoints lie in a folder."""
 
     world_rank, world_size, num_threads = 0, 1, 1
-    attempt, peers = 0, {}
+    attempt, peers, _state_memory = 0, {}, None
 
     def __init__(self, rows, folder=None, *, every=1, stop_after=None, **datasets):
         self._rows, self._datasets, self._folder, self._stop_after = rows, datasets, folder, stop_after

@@ -199,8 +199,8 @@ def trained(tmp_path, on_each_rank, memory, monkeypatch):
             scratch = tmp_path / f"scratch-{rank}"
             scratch.mkdir(exist_ok=True)
             session = Session(replicas, attempt, CheckpointFolder(place, attempt), scratch)
-            session._kept = shared
-            model = Powers(RoundLoop(task, session, SessionAgreement(session), keeps_state=True)).train(rounds)
+            session._state_memory = shared
+            model = Powers(RoundLoop(task, session, SessionAgreement(session))).train(rounds)
             return model, model.loop.outcome(), session
 
         return on_each_rank(take_part, size), list(written)

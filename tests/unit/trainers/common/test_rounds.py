@@ -21,7 +21,7 @@ from dask_train.trainers.common.task import LoopTask
 class Session:
     """What a loop sees of its run."""
 
-    peers, num_rows = {}, 1000
+    peers, num_rows, _state_memory = {}, 1000, None
 
     def __init__(self, folder, scratch, attempt, stops_after):
         self._folder, self.scratch, self.attempt = folder, scratch, attempt
