@@ -34,6 +34,7 @@ OURS = {
     "_posed_for",
     "_save",
     "_start",
+    "_state_memory",
     "_stop",
     "_trained",
 }
