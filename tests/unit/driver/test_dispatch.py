@@ -48,25 +48,29 @@ async def test_cores_of_a_host_are_shared_by_all_that_runs_there(driven):
         it.driver.stop("enough")
 
 
+# Lost workers start again alone.
+REPLACEABLE = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
+
+
+async def lose_two(it):
+    """Lose two of three workers at the same time, and wait until they start again."""
+    await it.running()
+    for rank in (1, 2):
+        it.scheduler.tells(Exited(cause="it was killed."), "worker", rank)
+    await started(it, num=5)
+
+
 async def test_roles_that_are_lost_together_share_the_cores_as_before(driven):
     """Else each would count itself alone, with more threads, and other bits."""
-    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
-    async with driven(plan=plan, worker=3) as it:
-        await it.running()
-        for rank in (1, 2):
-            it.scheduler.tells(Exited(cause="it was killed."), "worker", rank)
-        await started(it, num=5)
+    async with driven(plan=REPLACEABLE, worker=3) as it:
+        await lose_two(it)
         assert [message.roles_on_host for _, message, _ in it.scheduler.sent(StartProcess)] == [3] * 5
         it.driver.stop("enough")
 
 
 async def test_the_first_of_several_replacements_has_an_address_of_each_peer(driven):
-    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
-    async with driven(plan=plan, worker=3) as it:
-        await it.running()
-        for rank in (1, 2):
-            it.scheduler.tells(Exited(cause="it was killed."), "worker", rank)
-        await started(it, num=5)
+    async with driven(plan=REPLACEABLE, worker=3) as it:
+        await lose_two(it)
         it.scheduler.tells(Ready(pid=7, peer="h:7"), "worker", 1, 1)
         *_, (_, go, _) = await it.scheduler.until(lambda: len(it.scheduler.sent(Go)) == 4 and it.scheduler.sent(Go))
         assert go.peers == {"worker": ["h:0", "h:7", "h:2"]}

@@ -339,7 +339,8 @@ def test_roles_whose_end_nobody_tells(a_run):
     assert run.tick(0.2) == ["Finish DaskTrainError"]
 
 
-def test_a_replacement_whose_data_does_not_come_is_lost_again(a_run):
+def with_a_replacement(a_run):
+    """A run whose worker 1 was replaced, and whose new process waits for its data."""
     run = a_run(with_data=frozenset({"worker"}), recovery=RecoveryPolicy(), progress_s=50)
     run.happens(events.DataReady)
     run.placed()
@@ -350,22 +351,18 @@ def test_a_replacement_whose_data_does_not_come_is_lost_again(a_run):
     run.exits("worker/1")
     run.placed("worker/1", on="c")
     run.up("worker/1")
+    return run
+
+
+def test_a_replacement_whose_data_does_not_come_is_lost_again(a_run):
+    run = with_a_replacement(a_run)
     run.happens(events.Progressed, "worker/0", after=50)
     assert run.tick(1) == ["Kill worker/1#1@c", "PlaceRoles worker/1"]
     assert run.state.losses[-1] == "worker 1 is lost: its data did not reach it within 50 s."
 
 
 def test_a_replacement_whose_data_still_arrives_is_waited_for_though_the_others_train(a_run):
-    run = a_run(with_data=frozenset({"worker"}), recovery=RecoveryPolicy(), progress_s=50)
-    run.happens(events.DataReady)
-    run.placed()
-    for key in ("worker/0", "worker/1"):
-        run.happens(messages.Loaded, key)
-    run.up()
-    run.starts()
-    run.exits("worker/1")
-    run.placed("worker/1", on="c")
-    run.up("worker/1")
+    run = with_a_replacement(a_run)
     run.happens(messages.DataProgressed, "worker/1", after=40)
     run.happens(events.Progressed, "worker/0")
     assert run.tick(49) == []

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from dask_train.data.account import BatchRange
-from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
-from dask_train.trainers.common.agreement import Agreement
-from dask_train.trainers.common.comparing import check_same
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 from dask_train.trainers.common.kept_rounds import KeptRounds
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.sync_point import Position, SyncedLoop
-from dask_train.trainers.common.task import LoopTask
 
 
 class RoundLoop(SyncedLoop):
@@ -44,20 +40,13 @@ class RoundLoop(SyncedLoop):
 
     unit = "round"
 
-    def __init__(
-        self,
-        task: LoopTask,
-        session: Session,
-        agreement: Agreement,
-        *,
-        check: Callable[[dict[str, Any], dict[str, Any]], None] = check_same,
-    ) -> None:
-        super().__init__(task, session, agreement, check=check)
-        memory = session._state_memory
-        self._kept = None if memory is None else KeptRounds(memory, agreement, session.notice)
+    _kept: KeptRounds | None = None
 
     def keep(self, state: RankState) -> Position:
         """See :meth:`SyncedLoop.keep`; the state to resume from may be one that was kept in memory."""
+        session = self._session
+        if session._state_memory is not None:
+            self._kept = KeptRounds(session._state_memory, self._agreement, session.notice)
         start = super().keep(state)
         if self._kept is not None:  # the checkpoint of that round may not have been written
             self._saved_steps = self._agreement.of_first(self._checkpointer.steps)
