@@ -42,7 +42,7 @@ CUT = [[slice(0, 20), slice(20, 35)], [slice(35, 60)], [slice(60, 90)]]  # parti
 class Session:
     """What a rank sees of its run."""
 
-    num_rows, peers, meeting, size, world_size = len(X), {}, None, SIZE, SIZE
+    num_rows, peers, meeting, size, world_size, _state_memory = len(X), {}, None, SIZE, SIZE, None
 
     def __init__(self, rank, attempt, run, folder, y, resumes):
         self.rank = self.world_rank = rank

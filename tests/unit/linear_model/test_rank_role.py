@@ -21,7 +21,7 @@ X, Y = np.arange(12.0).reshape(6, 2), np.array(["a", "b", "a", "c", "b", "a"], o
 class Session:
     """What a role sees of its run."""
 
-    num_rows, peers, attempt = 6, {}, 0
+    num_rows, peers, attempt, _state_memory = 6, {}, 0, None
 
     def __init__(self, rank, *parts):
         self.world_rank, self.world_size, self._parts = rank, 1, parts
