@@ -148,7 +148,8 @@ class FakeScheduler:
     def __init__(self, **threads: int) -> None:
         self.workers = {name: FakeWorker(name, count) for name, count in threads.items()}
         self.clients: dict[str, None] = {"me": None}
-        self.handlers: dict[str, Any] = {}
+        self.wanted_by_tasks = 0
+        self.handlers: dict[str, Any] = {"adaptive_target": lambda target_duration: self.wanted_by_tasks}
         self.plugins: dict[str, Any] = {}
         self.tasks: dict[str, Any] = {}
         self.loop = SimpleNamespace(add_callback=lambda function: function())

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Any
 
+_UNKNOWN: Any = object()
+
 
 def is_dask_worker_here() -> bool:
     """Return whether this process has a Dask worker.
@@ -18,6 +20,18 @@ def is_dask_worker_here() -> bool:
     from distributed import Worker
 
     return bool(Worker._instances)
+
+
+def cluster_maximum(dask_end: Any) -> float | None:
+    """Return the most Dask workers that a client's cluster may have: 0 if it adds none by itself, None if unknown.
+
+    Replaces ``Cluster._adaptive``, which ``Cluster.adapt`` sets, and returns to its caller alone. Without it the first
+    run of a cluster that has just become adaptive shares the threads that are there.
+    """
+    adaptive = getattr(getattr(dask_end, "cluster", None), "_adaptive", _UNKNOWN)
+    if adaptive is _UNKNOWN:  # the client has connected to an address, or the cluster is of another kind
+        return None
+    return 0.0 if adaptive is None or adaptive.periodic_callback is None else float(adaptive.maximum)
 
 
 def scatter(client: Any, values: Mapping[str, Any], **options: Any) -> Coroutine[Any, Any, dict[str, Any]]:

@@ -35,6 +35,9 @@ from dask_train.version import __version__
 from dask_train.worker import agent_task
 from dask_train.worker.brief import Brief
 
+# The part of ``train.placement.timeout`` that a run waits for Dask workers of an adaptive cluster. Then its roles share
+# threads of those that are there.
+SHARES_AFTER = 0.5
 # How often a run that waits for room says for what.
 PLACE_POLL_S = 1.0
 # How often a run that may use GPUs looks for Dask workers while none has said which it has.
@@ -299,6 +302,7 @@ class Dispatch:
                 timeout_s=max(0.0, min(PLACE_POLL_S, left_s)),
                 host=host,
                 devices=devices,
+                shares_after_s=command.timeout_s * SHARES_AFTER,
             )
             status = answer["status"]
             if status == "OK":

@@ -14,6 +14,7 @@ from distributed.client import ClosedClientError
 from dask_train.cluster.own_cluster import Shield
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_dashboard, ensure_plugin
+from dask_train.compat.distributed import cluster_maximum
 from dask_train.driver.agent_messages import AgentMessages
 from dask_train.driver.computing import LOOKS, while_computed
 from dask_train.driver.dispatch import Dispatch
@@ -130,6 +131,7 @@ class Driver(RunContext):
         }
         lease = {"lease_s": self.job.client_s, "keys": self.data.own_keys()}
         lease |= {"in_place": self.job.plan.in_place, "follows": self.follows is not None}
+        lease["cluster_maximum"] = cluster_maximum(self.peer.dask_end)
         answer = await self.peer.ask("train_run_open", run=self.job.id, client=self.peer.id, info=info, **lease)
         if answer["status"] != "OK":
             raise DaskTrainError(
@@ -326,6 +328,7 @@ class Driver(RunContext):
             "num_restarts": self.state.num_restarts,
             "outcome": self.history.outcome,
             "trials": list(self.trials),
+            "most_workers": self.follows.high if self.follows is not None and self.job.run.on is None else 0,
         }
         return dict(masked_value(summary))
 

@@ -50,6 +50,7 @@ def place(
     with_device: Sequence[bool] = (),
     hosts: Sequence[str] = (),
     before: Sequence[str] = (),
+    may_share: bool = True,
 ) -> list[RolePlace] | None:
     """Find a place for each role, or return None if they don't all fit now.
 
@@ -57,11 +58,12 @@ def place(
     run on a laptop with two cores, but never next to another run's. ``own`` is how many roles of a run that shares are
     there already, when one of them starts again. ``with_device`` says of each role whether it gets one of ``devices``,
     and ``hosts`` on which host it is to be if a thread is free there; empty for any. Of Dask workers that are as good a
-    role gets the one that it was on ``before``: what it has kept there is at hand.
+    role gets the one that it was on ``before``: what it has kept there is at hand. Nothing shares a thread unless it
+    ``may_share``.
     """
     open_workers = [replace(worker, resources=dict(worker.resources)) for worker in workers if not worker.why_not]
     num_threads = sum(worker.threads for worker in workers)
-    may_share = len(needs) + own > num_threads and sum(worker.used for worker in workers) == own
+    shares = may_share and len(needs) + own > num_threads and sum(worker.used for worker in workers) == own
     per_host: dict[str, int] = {}
     for worker in open_workers:
         per_host[worker.host] = per_host.get(worker.host, 0) + worker.used
@@ -71,7 +73,7 @@ def place(
     wanted = zip(needs, with_device or [False] * len(needs), hosts or unknown, before or unknown, strict=True)
     for need, needs_device, host, last in wanted:
         fitting = [
-            worker for worker in open_workers if worker.provides(need) and (may_share or worker.used < worker.threads)
+            worker for worker in open_workers if worker.provides(need) and (shares or worker.used < worker.threads)
         ]
         choices = {worker.address: room.choice(worker.address) for worker in fitting if needs_device}
         if needs_device:
@@ -117,7 +119,9 @@ def never(needs: Sequence[Needs], workers: Sequence[Capacity]) -> str:
     return ""
 
 
-def why_waiting(needs: Sequence[Needs], workers: Sequence[Capacity], holders: Mapping[str, str]) -> str:
+def why_waiting(
+    needs: Sequence[Needs], workers: Sequence[Capacity], holders: Mapping[str, str], may_share: bool = True
+) -> str:
     """Return what a run waits for, as a sentence; ``holders`` are the other users of each Dask worker."""
     if not workers:
         return "There is no Dask worker."
@@ -125,7 +129,7 @@ def why_waiting(needs: Sequence[Needs], workers: Sequence[Capacity], holders: Ma
     num_threads = sum(worker.threads for worker in workers)
     what = "1 role needs a free thread" if len(needs) == 1 else f"{len(needs)} roles need as many free threads"
     parts = [f"{what}, and {free} of {num_threads} are free."]
-    if len(needs) > num_threads:
+    if may_share and len(needs) > num_threads:
         parts = [f"{len(needs)} roles share {num_threads} threads once nothing else uses them."]
     wanted = {name for need in needs for name in need}
     parts += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +37,9 @@ class PlacementRequest:
     may_oversubscribe: bool = False  # its roles may take the threads of others of its run
     hosts: list[str] = field(default_factory=list)  # by role, where it is to be if there is room; empty for any
     before: list[str] = field(default_factory=list)  # by role, the Dask worker that it was on; empty for none
+    shares_after_s: float = (
+        0.0  # how long it waits for Dask workers of an adaptive cluster before its roles share threads
+    )
     granted: dict[Key, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = field(default_factory=time.time)
@@ -62,6 +65,7 @@ class PlacementQueue:
         self.scheduler = scheduler
         self.runs = runs
         self.waiting: list[PlacementRequest] = []
+        self.is_adaptive: Callable[[], bool] = lambda: False  # whether the cluster adds Dask workers by itself
 
     def capacities(self, on: list[str] | None, host: str = "") -> list[Capacity]:
         """Return the Dask workers as they are now, or those of ``on`` that are there; of that host, if one is named."""
@@ -146,10 +150,21 @@ class PlacementQueue:
         own = self._own(request, capacities) if request.run.is_oversubscribed or request.may_oversubscribe else 0
         room = self._device_room(request)
         wishes: dict[str, Any] = {"hosts": request.hosts, "before": request.before}
+        wishes["may_share"] = not self._more_may_come(request)
         places = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device, **wishes)
         if places is not None and len(request.needs) + own > sum(capacity.threads for capacity in capacities):
             request.run.is_oversubscribed = True
         return places
+
+    def _more_may_come(self, request: PlacementRequest) -> bool:
+        """Return whether an adaptive cluster may still add Dask workers for a request that has no places yet."""
+        run = request.run
+        is_new = not (run.places or run.is_oversubscribed or request.host) and request.on is None
+        if not is_new or time.time() - request.asked > request.shares_after_s:
+            return False
+        if run.cluster_maximum is None:
+            return self.is_adaptive()
+        return len(self.scheduler.workers) < run.cluster_maximum
 
     def _host_of(self, run: KnownRun, key: Key) -> str:
         """Return the host of a role, also where its Dask worker has left; empty if there is none, or no other there."""
@@ -187,10 +202,12 @@ class PlacementQueue:
     def why(self, request: PlacementRequest) -> str:
         """Return what a request waits for."""
         ahead = self.waiting.index(request) if request in self.waiting else 0
-        text = why_waiting(request.needs, self.capacities(request.on, request.host), self._holders())
+        may_share = not self._more_may_come(request)
+        text = why_waiting(request.needs, self.capacities(request.on, request.host), self._holders(), may_share)
         if num_devices := sum(request.with_device):
             num_used = len(self._device_room(request).of_others)
             text += f" {num_devices} of them need a GPU, and {num_used} GPUs are used by other runs."
+        text += "" if may_share else " An adaptive cluster is asked for more Dask workers."
         return text + (f" {ahead} other runs are first in line." if ahead else "")
 
     def _holders(self) -> dict[str, str]:

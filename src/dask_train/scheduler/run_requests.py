@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from .adaptive import AdaptiveTarget
 from .computing import computes
 from .devices import DeviceRequest
 from .placement_queue import LEAVING, PlacementQueue, PlacementRequest
@@ -30,6 +31,7 @@ class RunRequests:
         self.scheduler = scheduler
         self.runs = Runs()
         self.placement_queue = PlacementQueue(scheduler, self.runs)
+        self.adaptive_target = AdaptiveTarget(scheduler, self.placement_queue)
         self.results = Results(scheduler)
         self._moves = Watched()
         self._leaving: set[str] = set()
@@ -97,10 +99,12 @@ class RunRequests:
         keys: list[Any],
         in_place: bool = False,
         follows: bool = False,
+        cluster_maximum: float | None = None,
     ) -> dict[str, Any]:
         if client not in self.scheduler.clients:  # it left while it asked, and no one would end the run
             return {"status": "no client"}
         known = KnownRun(run, client, dict(info), lease_s=lease_s, keys=list(keys), in_place=in_place, follows=follows)
+        known.cluster_maximum = cluster_maximum
         self.runs.by_id[run] = known
         self.runs.news(self.runs.by_id[run])
         if self._watching is None or self._watching.done():
@@ -117,10 +121,12 @@ class RunRequests:
         timeout_s: float,
         devices: dict[str, Any] | None = None,
         host: str = "",
+        shares_after_s: float = 0.0,
     ) -> dict[str, Any]:
         """Room for roles, ``[role, rank, needs]``; asked again with the same ``request`` until it is granted.
 
-        Where a ``host`` is named, there and nowhere else.
+        Where a ``host`` is named, there and nowhere else. The first roles of a run share threads of an adaptive cluster
+        only after ``shares_after_s``.
 
         ``devices`` are as :meth:`DeviceRequest.of <.devices.DeviceRequest.of>` reads them, with the offers of all Dask
         workers that the driver knows by now.
@@ -134,6 +140,7 @@ class RunRequests:
                 return {"status": "unknown", "addresses": unknown, "known": list(self.scheduler.workers)}
             wanted = [((role, rank), dict(needs)) for role, rank, needs in roles]
             known = PlacementRequest(entry, wanted, None if on is None else list(on), DeviceRequest.of(devices), host)
+            known.shares_after_s = shares_after_s
             if why := self.placement_queue.ask(known):
                 return {"status": "never", "why": why}
             self._requests[run, request] = known

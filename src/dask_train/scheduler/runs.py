@@ -90,6 +90,7 @@ class KnownRun:
     is_oversubscribed: bool = False  # it has more roles than there are threads
     follows: bool = False  # its number of workers follows the Dask workers of its host
     in_place: bool = False  # lost roles are replaced while the others wait
+    cluster_maximum: float | None = None  # the most Dask workers of its client's cluster if known, 0 if it adds none
 
     def take_events(self, agent: str, number: int, events: list[Any]) -> list[Any]:
         """Take over what is new of an agent's events, the first of which is its ``number``-th, from 0; what that is."""

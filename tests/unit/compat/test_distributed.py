@@ -29,6 +29,21 @@ def fail() -> None:
     raise ValueError("This is what it raises.")
 
 
+def test_it_is_known_how_many_dask_workers_a_cluster_may_have():
+    async def test(client):
+        assert compat.cluster_maximum(client) == 0
+        client.cluster.adapt(minimum=2, maximum=3)
+        assert compat.cluster_maximum(client) == 3
+        client.cluster.adapt(minimum=2)
+        assert compat.cluster_maximum(client) == float("inf")
+        client.cluster._adaptive.stop()
+        assert compat.cluster_maximum(client) == 0
+        async with Client(client.scheduler.address, asynchronous=True) as connected:
+            assert compat.cluster_maximum(connected) is None
+
+    on_cluster(test)
+
+
 def test_values_go_to_the_dask_worker_that_was_asked_for_and_back():
     async def test(client):
         address = client.cluster.workers[1].address

@@ -580,7 +580,7 @@ def test_a_dask_worker_of_which_nobody_hears_is_taken_out(desk):
 @pytest.mark.parametrize("there", [True, False])
 def test_the_first_dask_worker_is_waited_for(there):
     async def run() -> None:
-        scheduler = SimpleNamespace(workers={"tcp://w": object()} if there else {})
+        scheduler = SimpleNamespace(workers={"tcp://w": object()} if there else {}, handlers={"adaptive_target": len})
         requests = RunRequests(scheduler)
         requests.placement_queue.serve = lambda: None
         asked = asyncio.create_task(requests.train_workers_came(timeout_s=LONG_S))

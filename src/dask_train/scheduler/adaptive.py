@@ -1,0 +1,109 @@
+"""What an adaptive cluster is told: the Dask workers that tasks want, and those that runs want."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .placement import Capacity
+from .placement_queue import PlacementQueue, PlacementRequest
+from .runs import KnownRun
+
+# The operation by which an adaptive cluster asks the scheduler, once a second by default.
+_OPERATION = "adaptive_target"
+# A cluster that has not asked for so long is not adaptive any more.
+_ASKS_S = 30.0
+# The role whose number may change, as ``dask_train.run.resizing`` names it.
+_ROLE = "worker"
+
+
+class AdaptiveTarget:
+    """Answers adaptive clusters in the scheduler's place: its own number, or the one that runs want if it is larger.
+
+    Parameters
+    ----------
+    scheduler
+        Dask's scheduler. Its handler of ``adaptive_target`` is replaced.
+    placement_queue
+        The requests of runs that wait, and the places of those that train.
+    clock
+        Tells seconds.
+    """
+
+    def __init__(
+        self, scheduler: Any, placement_queue: PlacementQueue, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._scheduler = scheduler
+        self._queue = placement_queue
+        self._clock = clock
+        self._asked = float("-inf")
+        self._of_tasks = scheduler.handlers[_OPERATION]
+        scheduler.handlers[_OPERATION] = self.answer
+        placement_queue.is_adaptive = self.is_asked
+
+    def is_asked(self) -> bool:
+        """Return whether a cluster has asked of late, and so is adaptive."""
+        return self._clock() - self._asked < _ASKS_S
+
+    def answer(self, target_duration: Any = None) -> int:
+        """Return how many Dask workers the cluster is to have."""
+        self._asked = self._clock()
+        return max(int(self._of_tasks(target_duration=target_duration)), self.of_runs())
+
+    def of_runs(self) -> int:
+        """Return how many Dask workers runs want, those that are there included; 0 if none wants another one.
+
+        A run that waits wants a thread for each of its roles, and one whose number of workers follows the Dask workers
+        of its host wants as many as it may have. That one draws Dask workers only while all are on its host: others
+        would be of no use to it. Runs that name their Dask workers want no others.
+        """
+        waiting = [request for request in self._queue.waiting if request.on is None and not request.host]
+        num_more = self._missing(waiting)
+        wanted = bool(waiting)
+        for run in self._queue.runs.by_id.values() if not self._queue.waiting else ():
+            num_left = self._left_to_grow(run)
+            wanted = wanted or num_left is not None
+            num_more += num_left or 0
+        return len(self._scheduler.workers) + num_more if wanted else 0
+
+    def _missing(self, requests: Sequence[PlacementRequest]) -> int:
+        """Return how many Dask workers like those that are there are missing for these requests."""
+        open_workers = [
+            replace(worker, resources=dict(worker.resources))
+            for worker in self._queue.capacities(None)
+            if not worker.why_not
+        ]
+        share = 0.0  # of a Dask worker
+        for request in requests:
+            for (_, need), needs_device in zip(request.roles, request.with_device, strict=True):
+                fitting = [worker for worker in open_workers if worker.used < worker.threads and worker.provides(need)]
+                if fitting:
+                    fitting[0].used += 1
+                    for name, amount in need.items():
+                        fitting[0].resources[name] -= amount
+                else:
+                    share += 1.0 if needs_device else 1.0 / self._places_each(need)
+        return math.ceil(share - 1e-9)
+
+    def _places_each(self, need: dict[str, float]) -> float:
+        """Return how many such roles a Dask worker carries on average; one where there is none yet."""
+        places = [_places(worker, need) for worker in self._queue.capacities(None) if worker.declares(need)]
+        return max(1.0, sum(places) / len(places)) if places else 1.0
+
+    def _left_to_grow(self, run: KnownRun) -> int | None:
+        """Return how many Dask workers a run could use that are yet to come; None if it wants no other one."""
+        most = int(run.summary.get("most_workers", 0))
+        needs = [need for (role, _), (_, need) in run.places.items() if role == _ROLE]
+        hosts = {worker.host for worker in self._scheduler.workers.values()}
+        if not 0 < len(needs) < most or len(hosts) != 1:
+            return None
+        return max(0, most - self._queue.num_places(run, needs[0], None, *hosts))
+
+
+def _places(worker: Capacity, need: dict[str, float]) -> int:
+    """Return how many roles with such needs fit on an idle Dask worker."""
+    shares = [worker.declared[name] / amount for name, amount in need.items() if amount > 0]
+    return int(min([float(worker.threads), *shares]))
