@@ -168,7 +168,7 @@ class Card:
         )
 
 
-class Shown:
+class CardMixin:
     """A value that shows itself as its card: ``repr`` in a terminal, HTML in a notebook."""
 
     def _card(self) -> Card:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dask_train.cards import Card, CardTable, Shown
+from dask_train.cards import Card, CardMixin, CardTable
 from dask_train.data.account import WHOLE, BatchRange
 from dask_train.data.order import block_of
 
@@ -46,7 +46,7 @@ class LedgerLine:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Ledger(Shown):
+class Ledger(CardMixin):
     """An account of the rows of a run.
 
     Attributes

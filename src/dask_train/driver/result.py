@@ -11,7 +11,7 @@ from pathlib import Path
 from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
-from dask_train.cards import Card, CardTable, Shown
+from dask_train.cards import Card, CardMixin, CardTable
 from dask_train.data.ledger import Ledger
 from dask_train.report.account import MetricCurves, figure_of, reported, write_page
 from dask_train.report.charts import Curves
@@ -20,7 +20,7 @@ from dask_train.scores import values_of
 
 
 @dataclass(kw_only=True, repr=False)
-class Attempt(Shown):
+class Attempt(CardMixin):
     """One launch: of the whole gang, or of the roles that a loss had taken.
 
     Attributes
@@ -50,7 +50,7 @@ class Attempt(Shown):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RunAccount(Shown):
+class RunAccount(CardMixin):
     """What every run leaves.
 
     Attributes

@@ -19,7 +19,7 @@ from dask_train.fitting.result import trained
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.roles.variables import Variables
-from dask_train.fitting.settings import KerasSettings, of_run, of_trial
+from dask_train.fitting.settings import KerasSettings, run_fields, trial_fields
 from dask_train.fitting.spec import FitTask, InProcess
 from dask_train.fitting.stop_checks import check_monitored, names_logged, scores_of_model
 from dask_train.fitting.wire import check_dtypes
@@ -35,7 +35,7 @@ class KerasModels(ModelKind):
     name = "keras"
     settings = KerasSettings
     grows = True
-    of_trial = ("batch_size", "epochs", "callbacks", "class_weight")
+    trial_settings = ("batch_size", "epochs", "callbacks", "class_weight")
 
     def roles(self, call: FitCall) -> dict[str, int]:
         """Return how many processes there are of each role: parameter servers and a scorer, too."""
@@ -106,7 +106,7 @@ class KerasModels(ModelKind):
             frame=None if call.run.checkpoint is None or data.schema is None else data.schema.to_json(),
             callbacks=b"" if in_process else send_callbacks(callbacks, variables),
             **_of_task(model, settings, rows),
-            **of_run(call.run),
+            **run_fields(call.run),
             initial_epoch=settings.initial_epoch,
             random=random_state(),
             class_weight=prepared,
@@ -147,7 +147,7 @@ class KerasModels(ModelKind):
             arrays=arrays,
             callbacks=send_callbacks(callbacks),
             **_of_task(model, settings, rows),
-            **of_trial(),
+            **trial_fields(),
             class_weight=fit_checks.check_weights(settings.class_weight, None, rows.data),
         )
         scores = None if names is None else names_logged(names, validates=validates)

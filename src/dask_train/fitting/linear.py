@@ -22,7 +22,7 @@ from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult, result_of, warn_not_fitted
-from dask_train.fitting.settings import FitSettings, of_run, of_trial
+from dask_train.fitting.settings import FitSettings, run_fields, trial_fields
 from dask_train.fitting.spec import VALIDATION
 from dask_train.frameworks.base import Framework
 from dask_train.inputs.data import InputData
@@ -90,7 +90,7 @@ class LinearModels(ModelKind):
     name = "linear"
     settings = FitSettings
     not_taken = ("streaming", "gpus", "validation_data")
-    of_trial = ()
+    trial_settings = ()
 
     def workers(self, model: LinearEstimator, settings: Any) -> int | None:
         """Return how many were asked for, by the estimator if not by the call."""
@@ -125,7 +125,7 @@ class LinearModels(ModelKind):
         """Return what solves the problem."""
         model, posed = call.model, rows.data
         return FitWork(
-            functions=posed.role(LoopTask(**of_run(call.run), configuration=prepared), in_place=call.in_place),
+            functions=posed.role(LoopTask(**run_fields(call.run), configuration=prepared), in_place=call.in_place),
             params=params_of_estimator(model),
             finish=partial(_fitted, model=model, posed=posed, targets=_targets(call.x, call.settings.label)),
         )
@@ -162,7 +162,7 @@ class LinearModels(ModelKind):
             return copied
 
         validation = ScoredRows(dataset=VALIDATION, places=of_validation, indicators=indicators)
-        task = LoopTask(**of_trial())
+        task = LoopTask(**trial_fields())
         role = LinearRole(problem=posed.problem, task=task, places=places, indicators=indicators, validation=validation)
         return TrialSpec(work=role, model=taken)
 

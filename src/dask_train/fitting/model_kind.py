@@ -280,7 +280,7 @@ class ModelKind(ABC):
         """Return the functions of a fit's processes; ``prepared`` is the result of :meth:`prepared`."""
 
     @property
-    def of_trial(self) -> tuple[str, ...]:
+    def trial_settings(self) -> tuple[str, ...]:
         """Names of settings that ``build`` may return per trial: batch_size, epochs, and those of this kind alone."""
         common = {each.name for each in fields(EpochSettings)}
         return (*_OF_EACH_TRIAL, *(each.name for each in fields(self.settings) if each.name not in common))
@@ -293,8 +293,8 @@ class ModelKind(ABC):
         TypeError, ValueError
             A setting is unknown to this kind, is missing, or is invalid.
         """
-        if unknown := sorted(map(str, set(built_settings) - set(self.of_trial))):
-            known = ", ".join(self.of_trial) or "nothing beside the model"
+        if unknown := sorted(map(str, set(built_settings) - set(self.trial_settings))):
+            known = ", ".join(self.trial_settings) or "nothing beside the model"
             raise ValueError(f"build told {', '.join(unknown)} of a trial; it can tell {known}.")
         required = [each.name for each in fields(self.settings) if each.default is MISSING]
         needed = [name for name in required if name not in built_settings]

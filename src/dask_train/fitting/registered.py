@@ -13,7 +13,7 @@ from dask_train.driver.result import Result
 from dask_train.fitting.kinds import REGISTERED
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult, loop_result
-from dask_train.fitting.settings import of_run, of_trial
+from dask_train.fitting.settings import run_fields, trial_fields
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.registry import find_framework
 from dask_train.inputs.data import InputData
@@ -99,7 +99,7 @@ class TrainerKind(ModelKind):
         """Return what the workers of a fit do."""
         model, settings = call.model, call.settings
         return FitWork(
-            functions=_role(model, prepared, settings, rows.data, of_run(call.run)),
+            functions=_role(model, prepared, settings, rows.data, run_fields(call.run)),
             params={
                 "model": type(model).__name__,
                 **{name: value for name, value in settings.of_loop.items() if value},
@@ -113,7 +113,8 @@ class TrainerKind(ModelKind):
         spec = self._trainer.spec(model, settings, _num_features(rows.data))
         self.check_together(model, settings, rows.workers)
         return TrialSpec(
-            work=_role(model, spec, settings, rows.data, of_trial()), model=lambda trained: self._taken(model, trained)
+            work=_role(model, spec, settings, rows.data, trial_fields()),
+            model=lambda trained: self._taken(model, trained),
         )
 
     def _taken(self, model: Any, trained: dict[str, Any]) -> Any:

@@ -150,7 +150,7 @@ class KerasSettings(GradientSettings):
             )
 
 
-def of_run(run: RunSettings) -> dict[str, Any]:
+def run_fields(run: RunSettings) -> dict[str, Any]:
     """Return the fields of a task, the argument of each role process, that depend on the run."""
     return {
         "stop_names": frozenset() if run.stop is None else run.stop.names,
@@ -163,8 +163,8 @@ def of_run(run: RunSettings) -> dict[str, Any]:
     }
 
 
-def of_trial() -> dict[str, Any]:
-    """Return the fields of a trial's task, in place of :func:`of_run`: stop rules and checkpoints are the search's."""
+def trial_fields() -> dict[str, Any]:
+    """Return the fields of a trial's task, in place of :func:`run_fields`: the search stops and keeps by itself."""
     return {"run": uuid.uuid4().hex, "collective_timeout_s": 1.5 * Deadlines.from_dask_config().progress_s}
 
 

@@ -22,7 +22,7 @@ from dask_train.linear_model.validating import ScoredRows, picked
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement, GroupAgreement, SessionAgreement
-from dask_train.trainers.common.entry import LoopRole, Shown
+from dask_train.trainers.common.entry import LoopObserver, LoopRole
 from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.step_loop import StepLoop
@@ -93,7 +93,7 @@ class LinearRole(LoopRole, Refusing):
     __name__ = "linear-model"
     ends_with_all = True
 
-    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
+    def __call__(self, session: Session, observe: LoopObserver | None = None) -> Outcome | None:
         """Solve it; all ranks but the first return None.
 
         Raises
@@ -112,8 +112,8 @@ class LinearRole(LoopRole, Refusing):
             if task.checkpoint is not None and not takes_place:
                 task = replace(task, configuration={**task.configuration, "data": _told_apart(ranks, ranks.parts)})
             loop = StepLoop(task, session, self._agreement(session, group))
-            if shown is not None:
-                shown(loop)
+            if observe is not None:
+                observe(loop)
             try:
                 outcome = self._solved(session, ranks, loop)
                 if isinstance(group, ReplaceableGroup):

@@ -15,7 +15,7 @@ from dask import delayed
 from dask.tokenize import tokenize
 
 from dask_train.arguments import check_flags
-from dask_train.cards import Card, Shown
+from dask_train.cards import Card, CardMixin
 from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.cluster.sealed import Sealed
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PredictedFiles(Shown):
+class PredictedFiles(CardMixin):
     """Result of :func:`predict_to`: the files that hold the predictions.
 
     Attributes

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from dask_train.cards import Card, CardTable, Shown
+from dask_train.cards import Card, CardMixin, CardTable
 from dask_train.errors import DaskTrainError
 from dask_train.fitting.saved import save_model
 from dask_train.fitting.schemas import note_schema
@@ -36,7 +36,7 @@ _OF_SCIKIT_LEARN = {
 }
 
 
-class SearchFound(Shown):
+class SearchFound(CardMixin):
     """What any search has found: a best model, which can be saved with its schema."""
 
     best_model: Any

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from dask.utils import format_bytes
 
-from dask_train.cards import Card, CardTable, Shown
+from dask_train.cards import Card, CardMixin, CardTable
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
 from dask_train.collections import Source, check_data
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Shard = tuple[int, int] | None
 
 
-class PublishedDataset(Shown):
+class PublishedDataset(CardMixin):
     """A named data set in the shared memory of Dask workers; :func:`~dask_train.get_dataset` gives it.
 
     Passes as ``data=`` of :func:`~dask_train.train`, which uses the very same memory. Dask keeps the data for as long
@@ -370,7 +370,7 @@ async def get(peer: Peer, name: str) -> PublishedDataset:
     return PublishedDataset(peer, name, segments, await segments.check_there(peer, f"data set {name!r}"))
 
 
-class DatasetNames(tuple[str, ...], Shown):
+class DatasetNames(tuple[str, ...], CardMixin):
     """The names of data sets, which a notebook shows as a table."""
 
     __slots__ = ()

@@ -26,7 +26,7 @@ WEIGHTS, WEIGHTS_V = (RANDOM.integers(0, 4, len(each)).astype(float) for each in
 class Session:
     """What a role sees of a trial: its rows in two parts."""
 
-    world_rank, world_size, peers, attempt, num_rows = 0, 1, {}, 0, len(X)
+    world_rank, world_size, peers, attempt, num_rows, _state_memory = 0, 1, {}, 0, len(X), None
 
     def __init__(self, rows, validation, stops=False):
         self.rows, self.validation, self.stops, self.told = rows, validation, stops, []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dask_train.cards import Card, CardTable, Shown
+from dask_train.cards import Card, CardMixin, CardTable
 from dask_train.collections.partition.form import is_frame, is_name, resolved
 from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
@@ -28,7 +28,7 @@ _NUM_NAMED = 6
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class FrameSchema(Shown):
+class FrameSchema(CardMixin):
     """Columns of a frame as a model knows them: their order, dtypes, and categories with their values.
 
     :func:`dask_train.fit` makes one of the frame that it is given, ``result.schema``, and ``result.save`` writes it

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dask_train.fitting.spec import FitTask
-from dask_train.trainers.common.entry import LoopRole, Shown
+from dask_train.trainers.common.entry import LoopObserver, LoopRole
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -52,7 +52,7 @@ class KerasTrialRole(LoopRole):
 
     __name__ = "search"
 
-    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
+    def __call__(self, session: Session, observe: LoopObserver | None = None) -> Outcome | None:
         """Train; the first worker returns what it has come to, all others None."""
         import keras
 
@@ -60,7 +60,7 @@ class KerasTrialRole(LoopRole):
         from dask_train.fitting.roles.synchronous import fit_synchronously
 
         with backend_of(keras.backend.backend()).forgetting():
-            return fit_synchronously(self.task, session, shown)
+            return fit_synchronously(self.task, session, observe)
 
     @staticmethod
     def forget() -> None:

@@ -28,15 +28,18 @@ from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import FitTask
 from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.session import Session
-from dask_train.trainers.common.entry import Shown
+from dask_train.trainers.common.entry import LoopObserver
 from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.guard import Guard
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.sync_point import LeftError
 
 
-def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = None) -> Outcome | None:
-    """Train; the trained model in the first worker, None in the others. The loop is ``shown`` before it begins."""
+def fit_synchronously(task: FitTask, session: Session, observe: LoopObserver | None = None) -> Outcome | None:
+    """Train; return the trained model in the first worker, None in the others.
+
+    ``observe`` is called with the loop before training begins.
+    """
     with ExitStack() as stack:
         backend = backend_of(keras.backend.backend())
         group = stack.enter_context(process_group(task, session))
@@ -46,8 +49,8 @@ def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = Non
             worker.loop.beside = stack.enter_context(closing(ValidationBeside(task, session, worker.model, spool)))
         if task.in_process is not None:
             stack.enter_context(left_as_keras_would(worker))
-        if shown is not None:
-            shown(worker.loop)
+        if observe is not None:
+            observe(worker.loop)
         if group.size > 1:
             rounds = task.wire is not None
             stack.enter_context(summed_gradients(group, backend, worker.share, worker.last, rounds=rounds))

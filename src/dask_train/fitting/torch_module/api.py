@@ -20,7 +20,7 @@ from dask_train.fitting.finite import warn_of_evaluation
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.schemas import schema_for
-from dask_train.fitting.settings import of_run, of_trial
+from dask_train.fitting.settings import run_fields, trial_fields
 from dask_train.fitting.spec import InProcess
 from dask_train.fitting.start import started
 from dask_train.fitting.stop_checks import names_logged
@@ -120,7 +120,7 @@ class Modules(ModelKind):
 
     def work(self, call: FitCall, rows: FitRows, prepared: PreparedModule) -> FitWork:
         """Return what the workers do."""
-        task = prepared.task(call.model, call.settings, rows, of_run(call.run))
+        task = prepared.task(call.model, call.settings, rows, run_fields(call.run))
         return FitWork(
             functions=ModuleRole(task),
             params=logged_params(task),
@@ -135,9 +135,9 @@ class Modules(ModelKind):
         )
 
     @property
-    def of_trial(self) -> tuple[str, ...]:
+    def trial_settings(self) -> tuple[str, ...]:
         """Names of settings that ``build`` may return: none of how the workers of a fit share their work."""
-        return tuple(name for name in super().of_trial if name not in _OF_FITS)
+        return tuple(name for name in super().trial_settings if name not in _OF_FITS)
 
     def framework(self, *, in_place: bool = False) -> TorchFitFramework:
         """Return that of torch."""
@@ -147,7 +147,7 @@ class Modules(ModelKind):
         """Check a module as ``fit`` does; the best model is a copy of it."""
         prepared = PreparedModule.checked(model, settings, rows)
         self.check_together(model, settings, rows.workers)
-        task = prepared.task(model, settings, rows, of_trial())
+        task = prepared.task(model, settings, rows, trial_fields())
         names = checks.scores_of(checks.named_metrics(settings.metrics))
         scores = None if names is None else names_logged(names, validates=rows.validation is not None)
         return TrialSpec(work=ModuleRole(task), model=lambda trained: _module_of(task, trained), scores=scores)
@@ -184,7 +184,7 @@ class _Evaluations(Modules):
             validation_columns=rows.data.columns,
             validation_batch_size=call.settings.batch_size,
             random=checks.random_state(),
-            **of_run(call.run),
+            **run_fields(call.run),
         )
         display = partial(RowsDisplay, rows=source.num_rows, batch_size=call.settings.batch_size)
         return FitWork(functions=EvaluationRole(task), display=display, finish=evaluated)

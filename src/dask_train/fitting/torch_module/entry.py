@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.keras_models.global_batch import without_global_batch
-from dask_train.trainers.common.entry import LoopRole, Shown
+from dask_train.trainers.common.entry import LoopObserver, LoopRole
 from dask_train.trainers.common.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class ModuleRole(LoopRole):
 
     __name__ = "fit"
 
-    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
+    def __call__(self, session: Session, observe: LoopObserver | None = None) -> Outcome | None:
         """Train; the first worker returns the outcome, all others None."""
         from dask_train.fitting.torch_module.worker import fit_module_synchronously
 
         with without_global_batch(_OUTPUTS_ARE_GATHERED if session.size > 1 or self.task.num_shares else None):
-            return fit_module_synchronously(self.task, session, shown)
+            return fit_module_synchronously(self.task, session, observe)
 
 
 @dataclass(frozen=True)

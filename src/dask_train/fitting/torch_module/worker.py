@@ -24,7 +24,7 @@ from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import GroupAgreement
-from dask_train.trainers.common.entry import Shown
+from dask_train.trainers.common.entry import LoopObserver
 from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.guard import Guard
 from dask_train.trainers.common.outcome import Outcome
@@ -51,10 +51,10 @@ ADVICE = (
 )
 
 
-def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | None = None) -> Outcome | None:
+def fit_module_synchronously(task: ModuleTask, session: Session, observe: LoopObserver | None = None) -> Outcome | None:
     """Train, and return the outcome in the first worker, None in the others.
 
-    ``shown`` is called with the loop before training begins.
+    ``observe`` is called with the loop before training begins.
     """
     with ExitStack() as stack:
         group = stack.enter_context(process_group(task, session))
@@ -67,8 +67,8 @@ def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | 
         worker = ModuleWorker(task, session, group)
         if task.in_process is not None:
             stack.callback(worker.loop.settle)
-        if shown is not None:
-            shown(worker.loop)
+        if observe is not None:
+            observe(worker.loop)
         try:
             return worker.fit()
         except LeftError:

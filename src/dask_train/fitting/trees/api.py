@@ -15,7 +15,7 @@ from dask_train.driver.settings import RunInputs
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import learnt_for
-from dask_train.fitting.settings import of_run, of_trial
+from dask_train.fitting.settings import run_fields, trial_fields
 from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.trees.categories import check_going_on
 from dask_train.fitting.trees.checks import (
@@ -69,11 +69,11 @@ class Trees(ModelKind):
     ----------
     name
         That of the library, and of its adapter.
-    of_trial
+    trial_settings
         Arguments of the estimator's own ``fit`` that are not of rows.
     """
 
-    of_trial: tuple[str, ...] = ()
+    trial_settings: tuple[str, ...] = ()
     not_taken = ("gpus",)
     unit = "round"
     takes_missing = True
@@ -94,7 +94,7 @@ class Trees(ModelKind):
 
     def options(self, settings: Any) -> dict[str, Any]:
         """Return arguments for the estimator's own ``fit`` in each role process."""
-        return {name: getattr(settings, name) for name in self.of_trial}
+        return {name: getattr(settings, name) for name in self.trial_settings}
 
     def check_estimator(self, model: Any, settings: Any, qid: Any) -> None:
         """Check an estimator without its rows; ``qid`` is what was passed as queries.
@@ -171,7 +171,7 @@ class Trees(ModelKind):
             start=self.first(call),
             settings=options,
             streamed=call.run.window is not None,
-            **of_run(call.run),
+            **run_fields(call.run),
         )
         callbacks = options.get("callbacks") or ()
         return FitWork(
@@ -218,7 +218,7 @@ class Trees(ModelKind):
             columns=columns,
             evals=(self._eval_set(rows.validation, columns),),
             settings=self.options(settings),
-            **of_trial(),
+            **trial_fields(),
         )
 
         def taken(trained: dict[str, Any]) -> Any:

@@ -54,7 +54,7 @@ class LightGBMTrees(Trees):
 
     name = "lightgbm"
     settings = LightGBMSettings
-    of_trial = ("eval_metric", "categorical_feature", "callbacks")
+    trial_settings = ("eval_metric", "categorical_feature", "callbacks")
 
     def given(self, call: FitCall) -> GivenRows:
         """Return the rows, with sets that are called as the user calls them, or ``valid_0`` and so on."""

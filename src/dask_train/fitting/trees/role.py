@@ -13,7 +13,7 @@ from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import SessionAgreement
-from dask_train.trainers.common.entry import LoopRole, Shown
+from dask_train.trainers.common.entry import LoopObserver, LoopRole
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.rounds import RoundLoop
 
@@ -44,13 +44,13 @@ class TreesRole(LoopRole, Refusing):
     def _library(self) -> Any:
         return import_module(f"dask_train.fitting.trees.{self.task.library}_role")
 
-    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
+    def __call__(self, session: Session, observe: LoopObserver | None = None) -> Outcome | None:
         """Fit; the first rank returns the estimator and what became of callbacks of ``fit``, all others None."""
         library = self._library
         task = replace(self.task, configuration=configuration_of(self.task, session, free=library.FREE))
         loop = RoundLoop(task, session, SessionAgreement(session), check=check_same)
-        if shown is not None:
-            shown(loop)
+        if observe is not None:
+            observe(loop)
         try:
             grown = library.grow(task, session, loop)
             return loop.outcome(lambda: grown)

@@ -16,7 +16,7 @@ from dask_train.trainers.common.sync_point import SyncedLoop
 from dask_train.trainers.common.task import LoopTask
 
 # Called with the loop of a worker before its first step, by code that looks at what is trained meanwhile.
-Shown = Callable[[SyncedLoop], Any]
+LoopObserver = Callable[[SyncedLoop], Any]
 
 
 class _Spec(Protocol):
@@ -39,7 +39,7 @@ class LoopRole(ABC):
     ends_with_all: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
+    def __call__(self, session: Session, observe: LoopObserver | None = None) -> Outcome | None:
         """Train; the first worker returns what it has come to, all others None."""
 
     def as_of(self, outcome: Outcome, epoch: int) -> dict[str, Any]:
@@ -69,11 +69,11 @@ class SpecRole(LoopRole):
 
     __name__ = "fit"
 
-    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
+    def __call__(self, session: Session, observe: LoopObserver | None = None) -> Outcome | None:
         """Train; the first worker returns the shared parts of the state, all others None."""
         loop = TrainingLoop(self.task, session, SessionAgreement(session))
-        if shown is not None:
-            shown(loop)
+        if observe is not None:
+            observe(loop)
         try:
             self.spec.worker(session, loop)
             return loop.outcome()
