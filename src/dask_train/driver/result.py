@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -131,13 +131,13 @@ class RunAccount(Shown):
         """Return what is drawn."""
         return MetricCurves.of_reports(reported(self.scores))
 
-    def _save(self, folder: Path) -> list[Path]:
-        """Write what the run has left into a folder: the ledger, as JSON; the files."""
+    def _save(self, folder: Path) -> Iterator[Path]:
+        """Write what the run has left into a folder: the ledger, as JSON. Yields each file once it is whole."""
         path = folder / "ledger.json"
         lines = [asdict(line) for line in self.ledger.lines]
         totals = {name: getattr(self.ledger, name) for name in ("read", "trained", "repeated", "dropped")}
         path.write_text(json.dumps({**totals, "lines": lines}, indent=1))
-        return [path]
+        yield path
 
     def _trained(self) -> Any:
         """Return the model that the run has trained; None if it has none, or did not come to train it."""
