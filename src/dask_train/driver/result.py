@@ -31,6 +31,8 @@ class Attempt(Shown):
         Seconds since the epoch; ``ended`` is 0 while it runs.
     places
         Addresses of Dask workers, by ``role/rank``; for an attempt that replaces roles, theirs.
+    joined
+        When roles got these that joined the run while it trained, in seconds since the epoch, by ``role/rank``.
     reason
         Why it ended.
     """
@@ -39,6 +41,7 @@ class Attempt(Shown):
     started: float
     ended: float = 0.0
     places: dict[str, str] = field(default_factory=dict)
+    joined: dict[str, float] = field(default_factory=dict)
     reason: str = ""
 
     def _card(self) -> Card:
