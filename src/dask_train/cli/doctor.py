@@ -125,8 +125,10 @@ def _rows(examination: Examination) -> list[tuple[str, ...]]:
 
 
 def _row(probe: HealthProbe) -> tuple[str, str, str, str, str]:
+    from dask_train.doctor.diagnosis import FRAMEWORKS
+
     used, limit = format_bytes(probe["memory_used"] or 0), probe["memory_limit"]
     memory = f"{used} of {format_bytes(limit)}" if limit else used
-    shown = ("python", "dask_train", "tensorflow", "keras", "torch")
+    shown = ("python", "dask_train", *FRAMEWORKS)
     installed = "\n".join(f"{name} {probe['versions'][name]}" for name in shown if name in probe["versions"])
     return probe["host"], str(probe["threads"]), memory, installed, "\n".join(probe["gpus"]) or "none"

@@ -49,7 +49,7 @@ def _loaded(name: str) -> Iterator[ModuleType]:
 
 def _names_in(folder: Path) -> Iterator[str]:
     """Yield the modules and packages that an import finds in a folder, and not elsewhere."""
-    for entry in folder.iterdir():
+    for entry in folder.iterdir() if folder.is_dir() else ():
         name = entry.stem if entry.suffix == ".py" else entry.name
         if name.isidentifier() and name not in ("__main__", "dask_train") and _lies_in(folder, name):
             yield name

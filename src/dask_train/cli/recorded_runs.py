@@ -49,8 +49,10 @@ def _moment(started: float, now: float) -> str:
 
 
 def _alive(record: dict[str, Any]) -> str:
-    total = sum(record["info"].get("roles", {}).values())
-    alive = sum(role[2] in ALIVE for role in record["summary"].get("roles", ())) if not record["ended"] else 0
+    roles = record["summary"].get("roles", ())
+    # Where the number of workers has changed, those of the summary are not those that were asked for.
+    total = len(roles) or sum(record["info"].get("roles", {}).values())
+    alive = sum(role[2] in ALIVE for role in roles) if not record["ended"] else 0
     return f"{alive}/{total}"
 
 
@@ -119,7 +121,9 @@ def _values(score: dict[str, Any]) -> str:
 
 def check_role(record: dict[str, Any], role: str | None, rank: int | None) -> None:
     """Raise ``ValueError`` where a run has no such role; None stands for any."""
-    counts = record["info"].get("roles", {})
+    counts = dict(record["info"].get("roles", {}))
+    for name, one, *_ in record["summary"].get("roles", ()):  # also those that have joined
+        counts[name] = max(counts.get(name, 0), one + 1)
     if any((role or name) == name and (rank or 0) < count for name, count in counts.items()):
         return
     missing_role = " ".join(str(part) for part in (role or "of rank", rank) if part is not None)

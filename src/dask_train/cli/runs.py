@@ -95,6 +95,7 @@ def logs(run: str, role: str | None, rank: int | None, follow: bool, as_json: bo
     from dask_train.cli.recorded_runs import check_role
     from dask_train.driver.records import find_run
     from dask_train.driver.role_output import OutputReader
+    from dask_train.masking import masked
     from dask_train.report.formats import harmless
 
     with _asking(options) as client:
@@ -105,7 +106,7 @@ def logs(run: str, role: str | None, rank: int | None, follow: bool, as_json: bo
             while True:
                 for line in reader.read(rest=not follow):
                     if as_json:
-                        print_json({"role": line.role, "rank": line.rank, "text": line.text})
+                        print_json({"role": line.role, "rank": line.rank, "text": masked(line.text)})
                     else:
                         click.echo(harmless(str(line)))
                 if reader.over or not follow:

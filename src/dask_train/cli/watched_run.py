@@ -5,11 +5,13 @@ from __future__ import annotations
 import reprlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
 from dask_train.driver.role_output import OutputReader
+from dask_train.errors import DaskTrainError
+from dask_train.printing import SafeFile, say
 from dask_train.report.formats import count_text, harmless, score_text, seconds_text
 from dask_train.report.progress import RunDisplay
 from dask_train.training.api import train
@@ -49,15 +51,26 @@ def run_watched(client: Client, functions: dict[str, Any], wanted: dict[str, Any
             result = started.result(watch=printer.look)
         finally:
             printer.print_new()
+            if printer.error:
+                say(f"The last output could not be read: {printer.error}")
     tell_result(result, time.monotonic() - began)
 
 
 class _Printer:
-    """Prints what roles print as it comes, above the progress where there is one."""
+    """Prints what roles print as it comes, above the progress where there is one.
+
+    The run does not depend on its output: what can't be read is asked for again, what can't be printed is left out.
+
+    Attributes
+    ----------
+    error
+        Why there was no answer the last time; empty if there was one.
+    """
 
     def __init__(self, reader: OutputReader, display: RunDisplay) -> None:
         self._reader, self._display = reader, display
         self._next = time.monotonic() + OUTPUT_S
+        self.error = ""
         self._above = display.shown and sys.stdout.isatty()
 
     def look(self, status: dict[str, Any]) -> None:
@@ -69,17 +82,27 @@ class _Printer:
 
     def print_new(self) -> None:
         """Print the lines that have come since; all there is, where the run is over."""
-        for line in self._reader.read():
+        try:
+            lines, self.error = self._reader.read(), ""
+        except DaskTrainError as error:
+            self.error = str(error)
+            return
+        for line in lines:
             if self._above:
                 self._display.print_above(str(line))
             else:
-                click.echo(str(line))
+                _echo(str(line))
+
+
+def _echo(text: str) -> None:
+    """Print a line on standard output, which may lack a letter of it, or be a pipe that nobody reads any more."""
+    click.echo(text, file=cast(IO[str], SafeFile(sys.stdout)))
 
 
 def tell_result(result: Result, seconds: float) -> None:
     """Print why a run ended, its last score, and what its roles returned, in brief."""
     why = result.stop_reason or "its training roles have returned"
-    click.echo(harmless(f"{result.run_id} ended well after {seconds_text(seconds)}: {why}."))
+    _echo(harmless(f"{result.run_id} ended well after {seconds_text(seconds)}: {why}."))
     last = {
         name: value if isinstance(value, str) else score_text(value) if isinstance(value, float) else str(value)
         for name, value in (result.scores[-1] if result.scores else {}).items()
@@ -88,10 +111,10 @@ def tell_result(result: Result, seconds: float) -> None:
     if last:
         of = f"{result.scores[-1]['role']} {result.scores[-1]['rank']}"
         listing = ", ".join(f"{name} {value}" for name, value in last.items())
-        click.echo(harmless(f"{count_text(len(result.scores))} scores, the last of {of}: {listing}"))
+        _echo(harmless(f"{count_text(len(result.scores))} scores, the last of {of}: {listing}"))
     returned = [(role, rank, value) for role, all_ in result.results.items() for rank, value in enumerate(all_)]
     returned = [(role, rank, value) for role, rank, value in returned if value is not None]
     for role, rank, value in returned[:MOST_RESULTS]:
-        click.echo(harmless(f"{role} {rank} returned {reprlib.repr(value)}"))
+        _echo(harmless(f"{role} {rank} returned {reprlib.repr(value)}"))
     if len(returned) > MOST_RESULTS:
-        click.echo(f"and {len(returned) - MOST_RESULTS} more results")
+        _echo(f"and {len(returned) - MOST_RESULTS} more results")

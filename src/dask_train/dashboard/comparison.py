@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from .compared import (
@@ -56,7 +57,8 @@ class Comparison:
         names = [run.id for run in runs]
         set_value(self.root, "visible", len(names) > 1)
         set_value(self._choice, "value", [name for name in self._choice.value if name in names])
-        set_value(self._choice, "options", names)
+        # bokeh draws the labels of this choice as HTML, and folders of logs may have any name.
+        set_value(self._choice, "options", [(name, escape(name)) for name in names])
         chosen = compared_runs(runs, traces, self._choice.value)
         if len(chosen) > 1:
             self._compare(chosen, now)

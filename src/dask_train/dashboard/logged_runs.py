@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ SETTING = "train.dashboard.logs"
 LOOK_S = 10.0
 # The newest runs that are read, and the bytes of each of their files.
 MOST_RUNS, MOST_BYTES = 50, 64 << 20
+# A run that grows is read again after this many times as long as it took: reading is Python, beside the scheduler.
+PAUSE_FACTOR = 30.0
 
 
 class LoggedRun:
@@ -53,6 +56,7 @@ class _Known(NamedTuple):
 
     state: tuple[Any, ...]
     run: LoggedRun
+    next_at: float  # by time.monotonic(): not before that it is read again
 
 
 class LoggedRuns:
@@ -70,38 +74,46 @@ class LoggedRuns:
         self._looked_at = -LOOK_S
         self._thread: threading.Thread | None = None
 
-    def look(self) -> None:
-        """Begin to look for new ones, unless that was done just now; returns at once."""
+    def look(self, known: Collection[str] = ()) -> None:
+        """Begin to look for new ones, unless that was done just now; returns at once.
+
+        Parameters
+        ----------
+        known
+            Names of runs that the scheduler knows, which are not read.
+        """
         folders = folders_of_setting()
         busy = self._thread is not None and self._thread.is_alive()
         if not folders or busy or time.monotonic() - self._looked_at < LOOK_S:
             return
         self._looked_at = time.monotonic()
-        self._thread = threading.Thread(target=self._look, args=(folders,), name="dask-train-logs", daemon=True)
+        self._thread = threading.Thread(target=self._look, args=(folders, known), name="dask-train-logs", daemon=True)
         self._thread.start()
 
-    def _look(self, folders: Sequence[Path]) -> None:
+    def _look(self, folders: Sequence[Path], known: Collection[str]) -> None:
         try:
-            self.read(folders)
+            self.read(folders, known)
         except Exception:  # whatever lies there: the page shows the runs that the scheduler knows
             logger.exception("The folders of %s could not be read.", SETTING)
 
-    def read(self, folders: Sequence[Path]) -> None:
-        """Read what is new in the folders; takes as long as the file system does."""
-        there = [path for folder in folders for path in _folders_in(folder)]
-        known: dict[Path, _Known] = {}
+    def read(self, folders: Sequence[Path], known: Collection[str] = ()) -> None:
+        """Read what is new in the folders, but of runs with other names; takes as long as the file system does."""
+        there = [(at, path) for folder in folders for at, path in _folders_in(folder) if path.name not in known]
+        found: dict[Path, _Known] = {}
         for _, path in sorted(there, reverse=True)[:MOST_RUNS]:
             state = _state_of(path)
-            before = self._known.get(path)
-            if before is not None and before.state == state:
-                known[path] = before
+            before, began = self._known.get(path), time.monotonic()
+            if before is not None and (before.state == state or began < before.next_at):
+                found[path] = before
                 continue
             try:
-                known[path] = _Known(state, read_run(path))
+                run = read_run(path)
+                ended = time.monotonic()
+                found[path] = _Known(state, run, ended + PAUSE_FACTOR * (ended - began))
             except (OSError, ValueError) as error:
                 logger.warning("The log of the run in %s can't be read: %s", path, error)
-        self._known = known
-        self.runs = sorted((each.run for each in known.values()), key=lambda run: -run.started)
+        self._known = found
+        self.runs = sorted((each.run for each in found.values()), key=lambda run: -run.started)
 
 
 def folders_of_setting() -> list[Path]:
@@ -163,9 +175,16 @@ def _draw(run: LoggedRun, numbers: Sequence[Any], settings: Mapping[str, str]) -
     run.trace.running_since = run.started
     is_fit = "epochs" in settings  # where a score of an epoch is drawn at its end, the first at 1
     for tag, value, step, at in numbers:
-        if "/" not in tag:
+        if _is_of_first_role(tag, settings):
             place = {"epoch": step + 1} if is_fit else {"step": step}
             run.trace.score({tag: value, **place, "role": "worker", "rank": 0, "attempt": 0}, at)
+
+
+def _is_of_first_role(tag: str, settings: Mapping[str, str]) -> bool:
+    """Return whether a curve has no prefix of another role, or of scores within epochs: ``logging.points`` has them."""
+    prefix, slash, _ = tag.partition("/")
+    is_role = prefix in ("chief", "ps") or settings.get(prefix, "").isdecimal()  # the settings of a run name its roles
+    return not slash or not (is_role or re.fullmatch(r"step|rank \d+", prefix))
 
 
 def settings_in(table: str) -> dict[str, str]:

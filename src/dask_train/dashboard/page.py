@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
@@ -29,6 +31,7 @@ from .traces import Trace
 from .widgets import ScrolledTable, heading, set_value
 from .workers import PREDICTION_COLUMNS, WORKER_COLUMNS, Rates, predictions_table, workers_table
 
+logger = logging.getLogger("distributed.scheduler.train")
 # How often an open page looks; a driver tells the scheduler four times a second what is new.
 UPDATE_MS = 500
 
@@ -69,6 +72,7 @@ class Page:
 
         self._records = records
         self._chosen = ""
+        self._complained = False
         self._runs, self._roles, self._waiting = (
             ScrolledTable(RUN_COLUMNS),
             ScrolledTable(ROLE_COLUMNS),
@@ -119,19 +123,28 @@ class Page:
         set_value(self._words, "text", words)
         set_value(self._words, "visible", bool(words))
         self._show(run, now)
-        self._searches.update(records.searches, records.traces, "" if run is None else run.id)
-        records.logged.look()
-        self._comparison.update(*with_logged(runs, records.traces, records.logged.runs), now)
-        self._elsewhere.update(now)
+        self._attempt(self._searches.update, records.searches, records.traces, "" if run is None else run.id)
+        records.logged.look({run.id for run in runs})
+        self._attempt(self._comparison.update, *with_logged(runs, records.traces, records.logged.runs), now)
+        self._attempt(self._elsewhere.update, now)
+
+    def _attempt(self, update: Callable[..., None], *given: Any) -> None:
+        """Update a part of the page; one that can't show what there is leaves the others as they are."""
+        try:
+            update(*given)
+        except Exception:
+            if not self._complained:
+                logger.exception("A part of the page of runs could not be shown.")
+            self._complained = True
 
     def _show(self, run: Any | None, now: float) -> None:
         """Show one run."""
         name = "" if run is None else run.id
         trace = self._records.traces.get(name) or Trace()
-        self._curves.update(name, trace)
-        self._charts.update(run, trace, now)
+        self._attempt(self._curves.update, name, trace)
+        self._attempt(self._charts.update, run, trace, now)
         self._roles.show(roles_table(run, trace.usage, now))
-        self._stacks.update(run, trace, now)
+        self._attempt(self._stacks.update, run, trace, now)
         if self._stop is not None:
             self._stop.update(run)
 

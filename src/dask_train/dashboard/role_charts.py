@@ -104,7 +104,7 @@ class Bars:
             line_color=None,
             source=self._source,
         )
-        self.root.add_tools(HoverTool(renderers=[bars], tooltips=[("@role", "@label")]))
+        self.root.add_tools(HoverTool(renderers=[bars], tooltips=[("", "@role: @label")]))
 
     def mark(self) -> Any:
         """Draw marks next to the bars; return their data."""
@@ -114,7 +114,7 @@ class Bars:
         marks = self.root.scatter(
             x="x", y="role", color="colour", size=11, marker="diamond", line_color="white", source=source
         )
-        self.root.add_tools(HoverTool(renderers=[marks], tooltips=[("@role", "@label")]))
+        self.root.add_tools(HoverTool(renderers=[marks], tooltips=[("", "@role: @label")]))
         return source
 
     def show(self, rows: list[str], data: dict[str, list[Any]]) -> None:

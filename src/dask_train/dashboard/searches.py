@@ -133,8 +133,9 @@ def parallel_lines(search: Search, values: Mapping[int, float], axes: Sequence[A
     best = best_of(search, values)
     rows = []
     for number in sorted(values, key=lambda number: number == best):
-        params = {**search.trials[number].params, search.metric: values[number]}
-        places = [axis.place(params[axis.name]) if axis.name in params else math.nan for axis in axes]
+        params = search.trials[number].params  # one of them may be called as the metric is
+        places = [axis.place(params[axis.name]) if axis.name in params else math.nan for axis in axes[:-1]]
+        places.append(axes[-1].place(values[number]))
         look = ("#d55e00", 3, 1.0) if number == best else ("#0072b2", 1, 0.45)
         rows.append((list(map(float, range(len(axes)))), places, *look, _label(search, number, values[number])))
     return columns_of(LINE_COLUMNS, rows)

@@ -44,6 +44,8 @@ class RoleTime:
 
     def tell(self, attempt: int, spent: Seconds, busy_with: str, now: float) -> None:
         """Take over the role's last report; a number never goes down."""
+        if attempt < self.attempt:  # of a process that was replaced: its last words may come late
+            return
         if attempt != self.attempt:
             self.before, self.spent, self.attempt = self.seconds(), {}, attempt
             self.recent.clear()
@@ -139,6 +141,8 @@ class RoleUse:
 
     def tell(self, attempt: int, fields: Mapping[str, Any], now: float) -> None:
         """Take over its last report."""
+        if attempt < self.attempt:
+            return
         if attempt != self.attempt:
             self.recent.clear()
         self.attempt, self.rows, self.memory_bytes = attempt, int(fields["rows"]), int(fields["memory_bytes"])

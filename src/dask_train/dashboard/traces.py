@@ -122,7 +122,8 @@ class Trace:
         for name, value in score.items():
             if name in PLACE or not _is_number(value):
                 continue
-            self._bound(score.get("trial"), name, float(value))
+            if is_whole:
+                self._bound(score.get("trial"), name, float(value))
             key = CurveKey(name, score["role"], score["rank"], score["attempt"], score.get("trial"))
             if key not in self.curves and len(self.curves) >= MOST_CURVES:
                 self.left_out = True
@@ -133,7 +134,9 @@ class Trace:
             curve.add(x_at, float(value), now, is_whole=is_whole)
 
     def _bound(self, trial: int | None, name: str, value: float) -> None:
-        if trial is not None and math.isfinite(value) and len(self.trial_bounds) < MOST_BOUNDS:
+        if trial is None or not math.isfinite(value):
+            return
+        if (trial, name) in self.trial_bounds or len(self.trial_bounds) < MOST_BOUNDS:
             least, most = self.trial_bounds.get((trial, name), (value, value))
             self.trial_bounds[trial, name] = (min(least, value), max(most, value))
 

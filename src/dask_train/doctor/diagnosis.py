@@ -20,7 +20,8 @@ _OPEN_FILES = 1024
 # cgroup limits are whole pages, and Dask's own is a rounded share of them.
 _ROUNDING = 1.01
 
-FRAMEWORKS = ("tensorflow", "keras", "torch")
+# By the names of their modules.
+FRAMEWORKS = ("tensorflow", "keras", "torch", "jax", "xgboost", "lightgbm", "sklearn")
 _SHOWN = 4
 
 Level = Literal["ok", "warn", "bad"]
@@ -131,8 +132,8 @@ def _memory(e: Examination) -> Iterator[Finding]:
     if tight:
         change = "Free memory there, or give the container more."
         yield Finding("warn", f"More than {_MEMORY:.0%} of the container's memory is used on {_of(tight, e)}.", change)
-    for host in sorted({probe["host"] for probe in e.workers.values()}):
-        there = [probe for probe in e.workers.values() if probe["host"] == host]
+    for host, group in sorted({(probe["host"], probe["cgroup"]) for probe in e.workers.values()}):
+        there = [probe for probe in e.workers.values() if (probe["host"], probe["cgroup"]) == (host, group)]
         allowed = sum(probe["memory_limit"] or 0 for probe in there)
         limit = min((probe["cgroup_limit"] for probe in there if probe["cgroup_limit"]), default=None)
         if limit and allowed > limit * _ROUNDING:

@@ -47,6 +47,7 @@ class HealthProbe(TypedDict):
     has_nanny: bool
     memory_limit: int | None
     memory_used: int | None
+    cgroup: str
     cgroup_limit: int | None
     cgroup_used: int | None
     shm_free: int | None
@@ -85,6 +86,7 @@ async def tell(
         "has_nanny": bool(dask_worker and dask_worker.nanny),
         "memory_limit": memory_limit,
         "memory_used": memory_used,
+        "cgroup": _cgroup(),
         "cgroup_limit": cgroup_limit,
         "cgroup_used": cgroup_used,
         "shm_free": shutil.disk_usage(_SHM).free if _SHM.is_dir() else None,
@@ -141,6 +143,14 @@ async def reach(host: str, port: int, timeout_s: float) -> str:
     with suppress(OSError):
         await writer.wait_closed()
     return ""
+
+
+def _cgroup() -> str:
+    """Return what tells the control groups of one host apart; containers each see theirs at the root."""
+    try:
+        return f"{os.stat('/proc/self/ns/cgroup').st_ino}\n{Path('/proc/self/cgroup').read_text()}"
+    except OSError:
+        return ""
 
 
 def _memory(dask_worker: Any) -> tuple[int | None, int | None]:

@@ -138,9 +138,11 @@ class History:
             for key, role in after.roles.items()
             if key in before.roles and role.attempt != before.roles[key].attempt
         }
-        for key in again:  # what it returned before no longer counts
+        for key in again:  # what it returned before no longer counts, and it counts its batches from 0
             self.results.pop(key, None)
             self.raised.pop(key, None)
+            self.doing.pop(key, None)
+            self.rows_seen.pop(key, None)
         if len(again) == len(after.plan.role_keys()):
             self._all_at_once.append(again)
         if after.num_restarts > before.num_restarts:
@@ -148,6 +150,8 @@ class History:
             self.attempts.append(Attempt(number=after.num_restarts, started=event.time))
         if isinstance(event.what, events.Placed):
             self.attempts[-1].places.update(event.what.places)
+            joined = {f"{role}/{rank}" for role, rank in self._joined}
+            self.attempts[-1].joined.update(dict.fromkeys(joined & event.what.places.keys(), event.time))
 
     def finished(self, finish: Finish | None, rule: StopRule | None = None) -> None:
         """Note that the run is over; ``rule`` could have ended it before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -31,6 +31,8 @@ class Attempt(CardMixin):
         Seconds since the epoch; ``ended`` is 0 while it runs.
     places
         Addresses of Dask workers, by ``role/rank``; for an attempt that replaces roles, theirs.
+    joined
+        When roles got these that joined the run while it trained, in seconds since the epoch, by ``role/rank``.
     reason
         Why it ended.
     """
@@ -39,6 +41,7 @@ class Attempt(CardMixin):
     started: float
     ended: float = 0.0
     places: dict[str, str] = field(default_factory=dict)
+    joined: dict[str, float] = field(default_factory=dict)
     reason: str = ""
 
     def _card(self) -> Card:
@@ -131,13 +134,13 @@ class RunAccount(CardMixin):
         """Return what is drawn."""
         return MetricCurves.of_reports(reported(self.scores))
 
-    def _save(self, folder: Path) -> list[Path]:
-        """Write what the run has left into a folder: the ledger, as JSON; the files."""
+    def _save(self, folder: Path) -> Iterator[Path]:
+        """Write what the run has left into a folder: the ledger, as JSON. Yields each file once it is whole."""
         path = folder / "ledger.json"
         lines = [asdict(line) for line in self.ledger.lines]
         totals = {name: getattr(self.ledger, name) for name in ("read", "trained", "repeated", "dropped")}
         path.write_text(json.dumps({**totals, "lines": lines}, indent=1))
-        return [path]
+        yield path
 
     def _trained(self) -> Any:
         """Return the model that the run has trained; None if it has none, or did not come to train it."""

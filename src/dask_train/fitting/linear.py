@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -61,12 +61,14 @@ class LinearResult(FitResult):
         As in :class:`~dask_train.FitResult`; each row counts once.
     """
 
-    def _save(self, folder: Path) -> list[Path]:
-        """Write the ledger, the page, and the estimator as a pickle."""
-        files = RunAccount._save(self, folder)
+    def _save(self, folder: Path) -> Iterator[Path]:
+        """Write the ledger, the estimator as a pickle, and the page."""
+        yield from RunAccount._save(self, folder)
         path = folder / "model.pickle"
         path.write_bytes(cloudpickle.dumps(self.model))
-        return [*files, *(self._page(folder) if self.epoch else []), path]
+        yield path
+        if self.epoch:
+            yield from self._page(folder)
 
     def _metrics(self) -> MetricCurves:
         return MetricCurves(self.history, self.epoch, "step")

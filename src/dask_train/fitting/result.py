@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,13 +86,12 @@ class FitResult(RunAccount):
         """
         save_model(self.model, self.schema, path, storage_options)
 
-    def _save(self, folder: Path) -> list[Path]:
-        """Write what training has left into a folder: the ledger, the page of :meth:`report`, and the model."""
-        files = super()._save(folder)
+    def _save(self, folder: Path) -> Iterator[Path]:
+        """Write what training has left into a folder: the ledger, the model, and the page of :meth:`report`."""
+        yield from super()._save(folder)
         if self.epoch:
-            files += self._page(folder)
-            files.append(saved(self.model, folder))
-        return files
+            yield saved(self.model, folder)
+            yield from self._page(folder)
 
     def _trained(self) -> Any:
         """Return the model, if it was trained at all."""

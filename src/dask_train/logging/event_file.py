@@ -37,7 +37,11 @@ class EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}.dask_train"
         self.path = folder / name
-        self._append([double_field(1, time.time()) + text_field(3, "brain.Event:2")])
+        try:
+            self._append([double_field(1, time.time()) + text_field(3, "brain.Event:2")])
+        except BaseException:
+            self.path.unlink(missing_ok=True)  # the next try has another name
+            raise
 
     def scalars(self, points: list[tuple[str, float, int, float]]) -> None:
         """Append numbers: name, value, step, time."""
@@ -58,8 +62,15 @@ class EventFile:
         self._append([_event(at, 0, text_field(1, tag) + message_field(8, tensor) + message_field(9, metadata))])
 
     def _append(self, events: list[bytes]) -> None:
+        left = memoryview(b"".join(map(framed, events)))
         with self.path.open("ab", buffering=0) as file:
-            file.write(b"".join(map(framed, events)))
+            end = file.tell()
+            try:
+                while left:  # a disk that is nearly full takes a part
+                    left = left[file.write(left) :]
+            except BaseException:
+                file.truncate(end)  # nothing that follows half a record can be read
+                raise
 
 
 def _event(at: float, step: int, value: bytes) -> bytes:

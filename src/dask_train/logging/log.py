@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dask_train.errors import in_words
 from dask_train.logging.base import Ending, Logger, ModelSink, Score, Sink, Start
 from dask_train.logging.writer import Writer
 from dask_train.printing import say
@@ -90,13 +92,15 @@ class Log:
         if trial is not None:
             self._of_trials.pop(trial, None)
 
-    def deliver(self, save: Callable[[Path], Sequence[Path]], model: Any = None, example: Any = None) -> None:
+    def deliver(self, save: Callable[[Path], Iterable[Path]], model: Any = None, example: Any = None) -> None:
         """Let all places keep what the run has left; only the first call does.
+
+        A file that can't be written is reported, and those before it are kept: the result does not depend on it.
 
         Parameters
         ----------
         save
-            Given a folder, writes files to it, and names them. They are gone when this returns.
+            Given a folder, writes files to it, and names each once it is whole. They are gone when this returns.
         model
             What was trained, if it is a model.
         example
@@ -105,8 +109,14 @@ class Log:
         if self._is_delivered:
             return
         self._is_delivered = True
-        with TemporaryDirectory(prefix="dask-train-log-") as folder:
-            files = save(Path(folder))
+        files: list[Path] = []
+        with ExitStack() as stack:
+            try:
+                folder = TemporaryDirectory(prefix="dask-train-log-", ignore_cleanup_errors=True)
+                for file in save(Path(stack.enter_context(folder))):
+                    files.append(file)  # one at a time: those before one that can't be written are kept
+            except Exception as error:
+                self._tell(f"Not all files for log= could be written: {in_words(error)}")
             for writer, sink in zip(self._writers, self._sinks, strict=True):
                 writer.close()
                 writer.say(sink, sink.keep, files)

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from dask_train.extras import check_installed
 from dask_train.logging.base import Ending, Logger, ModelSink, Score, Sink, Start
@@ -73,6 +74,7 @@ class _MLflowRun(ModelSink):
         self._logger, self._client, self._uri, self._start = logger, client, uri, start
         self._parent = parent if isinstance(parent, _MLflowRun) else None
         self._points = Points()
+        self._scores: list[Score] = []  # of which no points are made yet: where counts begin is known with the run
         self._pending: list[Any] = []
         self._id = ""
         self._before: dict[str, str] = {}
@@ -81,8 +83,11 @@ class _MLflowRun(ModelSink):
     def write(self, scores: Sequence[Score]) -> None:
         from mlflow.entities import Metric
 
-        self._pending += [Metric(_name(p.name), p.value, int(p.time * 1000), p.step) for p in self._points.of(scores)]
+        self._scores += scores
         run = self._run()
+        points = self._points.of(self._scores)
+        self._pending += [Metric(_name(p.name), p.value, int(p.time * 1000), p.step) for p in points]
+        self._scores.clear()
         while self._pending:
             self._client.log_batch(run, metrics=self._pending[:MOST_METRICS])
             del self._pending[:MOST_METRICS]
@@ -145,6 +150,7 @@ class _MLflowRun(ModelSink):
         latest = ["attributes.start_time DESC"]
         for run in self._client.search_runs([experiment], filter_string=tag_filter, order_by=latest, max_results=1):
             self._before = dict(run.data.params)
+            self._points = Points(1 + max((metric.step for metric in run.data.to_proto().metrics), default=-1))
             self._client.update_run(run.info.run_id, status="RUNNING")
             self._client.set_tag(run.info.run_id, _RUN, self._start.run)
             return str(run.info.run_id)
@@ -175,12 +181,19 @@ def _portions(params: Mapping[str, str]) -> Iterator[list[Any]]:
 def _name(name: str) -> str:
     """Return a name with the letters that MLflow takes."""
     allowed = "".join(letter if letter.isalnum() or letter in "_-./: " else "_" for letter in name)
-    return allowed[:MOST_LETTERS_OF_A_NAME]
+    # It refuses what is another path when it is made short, such as `a//b`, and what lies outside, such as `/a`.
+    path = "/".join(part if part.strip(".") else "_" for part in allowed.split("/"))
+    if len(path) > MOST_LETTERS_OF_A_NAME:
+        path = path[:MOST_LETTERS_OF_A_NAME].rstrip("/.")
+    return f"_{path[1:]}" if path.startswith("..") else path
 
 
 def _check_reached(uri: str) -> None:
-    """Raise an OSError if no server listens at an address."""
+    """Raise an OSError if no server listens at an address; one that is reached by a proxy is not looked for."""
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https") and parts.hostname:
+        host = parts.netloc.rpartition("@")[2]
+        if getproxies().keys() & {parts.scheme, "all"} and not proxy_bypass(host):
+            return
         port = parts.port or (443 if parts.scheme == "https" else 80)
         socket.create_connection((parts.hostname, port), REACH_S).close()

@@ -44,9 +44,16 @@ class Point:
 
 
 class Points:
-    """Makes points of scores, which come in order."""
+    """Makes points of scores, which come in order.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    first
+        Where the count of reports begins. Default: 0.
+    """
+
+    def __init__(self, first: int = 0) -> None:
+        self._first = first
         self._counts: Counter[tuple[Any, Any]] = Counter()
 
     def of(self, scores: Sequence[Score]) -> list[Point]:
@@ -61,11 +68,18 @@ class Points:
             yield Point(prefix + name, value, step, float(score.get("time", 0.0)), along)
 
     def _place(self, score: Score, role: Any, rank: Any) -> tuple[str, str, int]:
-        if "epoch" in score and "num_steps" in score:
-            if "step" in score:
-                return "step/", "step", int(score["epoch"] * score["num_steps"] + score["step"])
-            return "", "epoch", int(score["epoch"])
-        count = self._counts[role, rank]
+        place = [score[name] for name in ("epoch", "num_steps", "step") if name in score]
+        if "epoch" in score and "num_steps" in score and all(map(_is_finite, place)):
+            epoch, num_steps, *steps = place
+            if not steps:
+                return "", "epoch", int(epoch)
+            if math.isfinite(step := epoch * num_steps + steps[0]):
+                return "step/", "step", int(step)
+        count = self._first + self._counts[role, rank]
         self._counts[role, rank] += 1
-        along = next((name for name in AXES if is_number(score.get(name)) and math.isfinite(score[name])), "")
+        along = next((name for name in AXES if _is_finite(score.get(name))), "")
         return ("", along, int(score[along])) if along else ("", "step", count)
+
+
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)

@@ -60,6 +60,7 @@ class _Folder(Sink):
         self.folder, self._start, self._is_trial = folder, start, is_trial
         self._points, self._pending = Points(), list[Point]()
         self._file: EventFile | None = None
+        self._is_begun = False
 
     def write(self, scores: Sequence[Score]) -> None:
         self._pending += self._points.of(scores)
@@ -81,10 +82,12 @@ class _Folder(Sink):
     def _opened(self) -> EventFile:
         if self._file is None:
             self._file = EventFile(self.folder)
+        if not self._is_begun:
             rows = [f"| {name} | {value} |" for name, value in self._start.params.items()]
             self._file.text("parameters", "\n".join(["| name | value |", "| --- | --- |", *rows]), self._start.time)
             if self._is_trial:
                 write_start(self._file, self._start.params, self._start.time)
+            self._is_begun = True
         return self._file
 
 

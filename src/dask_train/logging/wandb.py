@@ -48,17 +48,19 @@ class _WandBRun(Sink):
         self.name = start.run
         self._logger, self._start, self._group = logger, start, group
         self._points = Points()
-        self._pending = deque[Score]()
+        self._pending = deque[dict[str, float]]()
         self._run: Any = None
         self._id = ""
 
     def write(self, scores: Sequence[Score]) -> None:
-        self._pending += scores
+        for score in scores:
+            if points := self._points.of([score]):
+                values = {point.name: point.value for point in points}
+                self._pending.append({**values, points[0].along: points[0].step})
         run = self._opened()
         while self._pending:
-            score = self._pending.popleft()
-            if points := self._points.of([score]):
-                run.log({**{point.name: point.value for point in points}, points[0].along: points[0].step})
+            run.log(self._pending[0])
+            self._pending.popleft()
 
     def end(self, ending: Ending) -> None:
         run = self._opened()

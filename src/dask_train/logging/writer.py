@@ -97,7 +97,7 @@ class Writer:
         while (job := self._next()) is not None:
             try:
                 self._carry_out(job)
-            except Exception as error:  # of whatever kind: the run does not depend on it
+            except BaseException as error:  # of whatever kind, SystemExit too: the run does not depend on it
                 self._failed(error)
                 self._wait(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -143,7 +143,7 @@ class Writer:
                     return
                 self._changed.wait(left_s)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         if not self._error:
             self._tell(f"{self._place} takes nothing now: {_in_words(error)} The run continues, and tries it again.")
         self._error = _in_words(error)
@@ -155,6 +155,6 @@ def _missed(num_scores: int, num_jobs: int) -> str:
     return f"{num_jobs} word{'' if num_jobs == 1 else 's'} about how the run ended"
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: BaseException) -> str:
     text = " ".join(str(error).split())[:300].rstrip(".")
     return f"{type(error).__name__}: {text}." if text else f"{type(error).__name__}."

@@ -106,10 +106,18 @@ def record_of(result: ReportedResult, model: str, history: MetricCurves) -> RunR
     ended = max(((attempt.ended or attempt.started) for attempt in result.attempts), default=begun)
     is_train = history.unit == REPORT
     spans: dict[str, list[tuple[str, Span]]] = {}
-    for attempt in result.attempts:
-        stop = attempt.ended or ended
+    whole = result.attempts[0].places.keys() - result.attempts[0].joined.keys() if result.attempts else set()
+    for number, attempt in enumerate(result.attempts):
         for role, address in attempt.places.items():
-            span = Span(name=f"attempt {attempt.number}", start_s=attempt.started - begun, end_s=stop - begun)
+            start = attempt.joined.get(role, attempt.started)
+            # An attempt that replaces some roles ends nothing of the others; one of all may leave out who had joined.
+            replaced = (
+                later.started
+                for later in result.attempts[number + 1 :]
+                if role in later.places or whole <= later.places.keys()
+            )
+            stop = max(start, next(replaced, ended))
+            span = Span(name=f"attempt {attempt.number}", start_s=start - begun, end_s=stop - begun)
             spans.setdefault(role, []).append((address, span))
     roles = []
     for role, placed in sorted(spans.items()):
@@ -175,11 +183,12 @@ def _scores(report: Mapping[str, Any], begun: float) -> Iterator[Score]:
             continue
         if not isinstance(accuracy, int | float) or not 0 <= accuracy <= 1:
             accuracy = None
+        steps = report.get("steps")
         yield Score(
             time_s=max(0.0, report["time"] - begun),
             loss=float(loss),
             accuracy=accuracy,
-            step=report.get("steps"),
+            step=steps if isinstance(steps, int) and steps >= 0 else None,
             rows_trained=None,
             rows=rows,
         )

@@ -120,20 +120,23 @@ class EpochLines:
         scores = status["scores"]
         for score in scores[self._num_seen : (num_seen := len(scores))]:
             if (score["role"], score["rank"]) == ("worker", 0) and self._counts in score:
-                if self._since is None:
-                    self._since = score["time"]
                 if "step" not in score:
-                    self._file.write(self._line(score, score["time"] - self._since) + "\n")
+                    seconds = None if self._since is None else score["time"] - self._since
+                    self._file.write(self._line(score, seconds) + "\n")
+                    self._since = score["time"]
+                elif self._since is None:
                     self._since = score["time"]
         self._num_seen = num_seen
         self._file.flush()
 
-    def _line(self, score: Mapping[str, Any], seconds: float) -> str:
+    def _line(self, score: Mapping[str, Any], seconds: float | None) -> str:
+        """Return the line of an epoch; ``seconds`` is None where nothing is known of when it began."""
+        took = [] if seconds is None else [seconds_text(seconds)]
         metrics = [f"{name}: {score_text(value)}" for name, value in values_of(score).items()]
         if self._epochs is None:
-            return " - ".join([f"Round {score['round']}", seconds_text(seconds), *metrics])
+            return " - ".join([f"Round {score['round']}", *took, *metrics])
         place = f"Epoch {score['epoch'] + 1}/{self._epochs}"
-        return " - ".join([place, f"{score['num_steps']} steps", seconds_text(seconds), *metrics])
+        return " - ".join([place, f"{score['num_steps']} steps", *took, *metrics])
 
 
 def _of_first_worker(status: Mapping[str, Any]) -> Mapping[str, Any] | None:

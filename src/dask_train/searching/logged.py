@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from dask_train.config import logging_timeout_s
@@ -64,7 +65,10 @@ class SearchLog:
         self._trials.clear()
         self._log.end(Ending(status=status, reason=reason, time=time.time(), values=values))
         if best is not None and failure is None:
-            self._log.deliver(lambda folder: [saved(best[2], folder)], whole(best[2]))
+            model = None
+            with suppress(Exception):  # `saved` makes it as well, and the log reports why it can't be made
+                model = whole(best[2])
+            self._log.deliver(lambda folder: [saved(best[2], folder)], model)
         self._log.wait_until_written(INTERRUPTED_S if failed == "stopped" else None)
 
 

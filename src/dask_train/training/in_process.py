@@ -176,7 +176,11 @@ class _InProcessRun:
                 self._history.wait_for_log(INTERRUPTED_S)
             raise
         outcome = ended(value)
-        self._history.deliver(outcome)
+        try:
+            self._history.deliver(outcome)
+        except BaseException as error:  # a Ctrl-C, while places of the log are waited for
+            leave_result(error, outcome)
+            raise
         return outcome
 
     def _run(self, function: Callable[[Session], Any]) -> Any:

@@ -29,6 +29,11 @@ def folder(tmp_path: Path):
         del sys.modules[name]
 
 
+def test_a_folder_that_is_not_there_has_none(tmp_path):
+    with local_modules_travel(str(tmp_path / "none")):
+        assert sys.path[0] == str(tmp_path / "none")
+
+
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_modules_of_the_folder_travel_and_installed_ones_do_not(folder, when, monkeypatch):
     if when == "before":

@@ -159,6 +159,15 @@ def test_roles_that_a_run_has(role, rank):
     recorded_runs.check_role(make_record(), role, rank)
 
 
+def test_roles_that_have_joined_are_roles_of_the_run():
+    record = make_record(info={"roles": {"worker": 1}})
+    recorded_runs.check_role(record, "worker", 1)
+    recorded_runs.check_role(record, "scorer", None)
+    file = io.StringIO()
+    recorded_runs.print_list([record], Console(file=file, highlight=False))
+    assert " 1/3 " in file.getvalue()
+
+
 @pytest.mark.parametrize("width", [None, 100])
 def test_escape_sequences_of_others_do_nothing(width):
     record = make_ended("the worker said \x1b]0;pwned\x07", id="x\x1b[2J-0a1b2c")

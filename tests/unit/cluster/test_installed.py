@@ -19,7 +19,7 @@ from dask_train.cluster.installed import installed_versions
 def only(tmp_path, monkeypatch):
     """Has packages installed of which importing fails, and nothing else but what is imported already."""
     installed_versions()  # importlib imports parts of itself
-    for module in ("keras", "tensorflow", "torch"):
+    for module in ("keras", "tensorflow", "torch", "xgboost", "sklearn"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
 
@@ -54,6 +54,10 @@ def test_a_module_that_comes_in_another_distribution(only):
     only("keras", "keras-nightly", "9.6")
     versions = installed_versions()
     assert (versions["tensorflow"], versions["keras"]) == ("9.7", "9.6")
+    only("xgboost", "xgboost-cpu", "9.5")
+    only("sklearn", "scikit-learn", "9.4")
+    versions = installed_versions()
+    assert (versions["xgboost"], versions["sklearn"]) == ("9.5", "9.4")
 
 
 def test_a_module_of_no_known_distribution_is_there(only):

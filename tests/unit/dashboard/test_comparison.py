@@ -49,7 +49,7 @@ def shown():
 
 def test_two_chosen_runs_are_in_one_chart_and_one_table(shown):
     shown.update()
-    assert shown.one(MultiChoice).options == ["a", "b", "c"]
+    assert shown.one(MultiChoice).options == [("a", "a"), ("b", "b"), ("c", "c")]
     assert not shown.is_compared
     shown.one(MultiChoice).value = ["a", "c"]
     shown.update()
@@ -70,6 +70,16 @@ def test_a_chosen_run_that_the_scheduler_forgets_is_chosen_no_more(shown):
     del shown.known["c"]
     shown.update()
     assert (shown.one(MultiChoice).value, shown.is_compared) == (["a"], False)
+
+
+def test_a_name_is_no_html_on_the_page(shown):
+    name = "<img src=x onerror=alert(1)>"
+    shown.known[name] = told(name, 1.0)
+    shown.update()
+    assert shown.one(MultiChoice).options[-1] == (name, "&lt;img src=x onerror=alert(1)&gt;")
+    shown.one(MultiChoice).value = ["a", name]
+    shown.update()
+    assert shown.lines["ys"] == [[3.0, 2.0], [1.0]]
 
 
 def test_with_one_run_there_is_nothing_to_choose(shown):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+from types import SimpleNamespace
 
 import dask
 import pytest
 
+from dask_train.dashboard import logged_runs
 from dask_train.dashboard.compared import (
     compared_lines,
     compared_runs,
@@ -26,7 +29,9 @@ def log(folder, name, *losses, **params):
     sink = TensorBoard(folder).open(Start(run=name, params=params, time=100.0), None)
     place = {"role": "worker", "rank": 0, "attempt": 0, "num_steps": 4}
     scores = [{"loss": loss, "epoch": epoch, "time": 110.0 + 10 * epoch, **place} for epoch, loss in enumerate(losses)]
-    sink.write([{**scores[0], "step": 2, "loss": 77.0}, *scores, {**scores[0], "rank": 1, "loss": 88.0}])
+    others = [{**scores[0], "rank": 1}, {**scores[0], "role": "teacher"}, {**scores[0], "role": "chief", "rank": 2}]
+    others = [{**score, "loss": 88.0, "train/loss": 88.0} for score in others]
+    sink.write([{**scores[0], "step": 2, "loss": 77.0}, *({**score, "train/loss": 7.0} for score in scores), *others])
     sink.end(Ending(status="finished", reason="all epochs are trained", time=200.0))
     ledger = folder.parent / "ledger.json"
     ledger.write_text(json.dumps({"read": 500, "trained": 500}))
@@ -35,8 +40,8 @@ def log(folder, name, *losses, **params):
 
 @pytest.fixture
 def folder(tmp_path):
-    log(tmp_path / "logs", "a", 3.0, 1.0, 2.0, epochs=3, lr=0.1)
-    log(tmp_path / "logs", "b", 5.0, epochs=3, lr=0.2)
+    log(tmp_path / "logs", "a", 3.0, 1.0, 2.0, epochs=3, teacher=1, lr=0.1)
+    log(tmp_path / "logs", "b", 5.0, epochs=3, teacher=1, lr=0.2)
     (tmp_path / "logs" / "no run").mkdir()
     return tmp_path / "logs"
 
@@ -51,7 +56,8 @@ def logged(folder):
 def test_a_run_in_a_log_is_compared_as_one_that_the_scheduler_knows(logged):
     runs, traces = with_logged([], {}, logged.runs)
     chosen = compared_runs(runs, traces, ["a", "b"])
-    assert names_of_scores(chosen) == ["loss"], "those of whole epochs, and of the first role"
+    assert names_of_scores(chosen) == ["loss", "train/loss"], "those of whole epochs, and of the first role"
+    assert compared_lines(chosen, "train/loss", over_time=False)[0]["ys"] == [[7.0, 7.0, 7.0], [7.0]]
     assert compared_lines(chosen, "loss", over_time=False)[0]["ys"] == [[3.0, 1.0, 2.0], [5.0]]
     assert compared_lines(chosen, "loss", over_time=True)[0]["xs"] == [[10.0, 20.0, 30.0], [10.0]]
     rows = dict(results(chosen, now=0.0))
@@ -67,8 +73,30 @@ def test_a_run_that_the_scheduler_knows_is_not_there_twice(logged):
     assert [run.id for run in with_logged([known], {}, logged.runs)[0]] == ["a", "b"]
 
 
-def test_what_is_new_is_read_and_what_was_read_is_kept(logged, folder):
+def test_a_run_that_the_scheduler_knows_is_not_read(folder):
+    runs = LoggedRuns()
+    runs.read([folder], known={"a"})
+    assert [run.id for run in runs.runs] == ["b"]
+
+
+def test_a_long_run_that_grows_is_not_read_each_time(folder, monkeypatch):
+    now = itertools.count(0.0, 2.0)
+    monkeypatch.setattr(logged_runs, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    runs = LoggedRuns()
+    runs.read([folder])
+    before = set(runs.runs)
+    log(folder, "a", 3.0)
+    runs.read([folder])
+    assert set(runs.runs) == before, "it took 2 s, and that was just now"
+    for _ in range(40):
+        next(now)
+    runs.read([folder])
+    assert set(runs.runs) != before
+
+
+def test_what_is_new_is_read_and_what_was_read_is_kept(logged, folder, monkeypatch):
     before = {run.id: run for run in logged.runs}
+    monkeypatch.setattr(logged_runs, "time", SimpleNamespace(monotonic=lambda: 1e12))
     log(folder, "c", 9.0)
     log(folder, "b", 4.0)  # goes on in another file
     logged.read([folder])

@@ -22,3 +22,15 @@ def test_what_dask_workers_tell_is_seen(shown):
     shown.records.scheduler.task_groups = {"predict-abc": SimpleNamespace(states={"memory": 1}, duration=1.0)}
     shown.page.update()
     assert (shown.data("model processes")["rows"], shown.data("prediction")["done"]) == (["2"], [1])
+
+
+def test_a_part_that_can_not_be_shown_leaves_the_others(shown, monkeypatch, caplog):
+    def fails(*given):
+        raise ValueError("'mse' is not in tuple")
+
+    for part in (shown.page._searches, shown.page._charts, shown.page._curves):
+        monkeypatch.setattr(part, "update", fails)
+    shown.run()
+    shown.page.update()
+    assert shown.data("scores")["run"] == ["r"]
+    assert len([record for record in caplog.records if "could not be shown" in record.getMessage()]) == 1

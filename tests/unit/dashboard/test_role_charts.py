@@ -8,7 +8,7 @@ from dask_train.process.messages import Progress
 
 pytest.importorskip("bokeh")
 
-from bokeh.models import ColumnDataSource, Div
+from bokeh.models import ColumnDataSource, Div, HoverTool
 
 
 def test_a_role_tells_where_its_time_goes(shown):
@@ -18,6 +18,13 @@ def test_a_role_tells_where_its_time_goes(shown):
     bars = [source.data for source in shown.all(ColumnDataSource) if "left" in source.data]
     labels = sorted([label.partition(":")[0] for label in data["label"]] for data in bars)
     assert labels == [["computing", "waiting for data"], ["training"]]
+
+
+def test_hovering_tells_whose_a_bar_is(shown):
+    shown.run()
+    tooltips = [pair for tool in shown.all(HoverTool) for pair in tool.tooltips]
+    assert ("", "@role: @label") in tooltips
+    assert not [label for label, _ in tooltips if "@" in label], "bokeh puts no values into labels"
 
 
 def test_the_straggler_is_named(shown, monkeypatch):

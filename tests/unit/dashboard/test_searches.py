@@ -74,6 +74,18 @@ def test_parallel_coordinates_have_an_axis_for_each_parameter_and_the_value(sear
     assert axes_of(search, {}) == []
 
 
+def test_a_parameter_may_be_called_as_the_metric_is():
+    searches, traces = Searches(), {"a": Trace()}
+    searches.tell("a", [trial(0, val_loss="mse"), trial(1, val_loss="mae")])
+    for number in (0, 1):
+        score = {"trial": number, "val_loss": float(number), "role": "worker", "rank": 0, "attempt": 0}
+        traces["a"].score(score)
+    search = searches["s"]
+    values = values_of(search, traces)
+    lines = parallel_lines(search, values, axes_of(search, values))
+    assert lines["ys"] == [[1.0, 1.0], [0.0, 0.0]]
+
+
 def test_an_axis_of_one_value_has_it_in_the_middle():
     assert Axis("units", (16,)).place(16) == 0.5
     assert Axis("act", ("relu",)).place("relu") == 0.5

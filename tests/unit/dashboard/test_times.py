@@ -32,6 +32,15 @@ def test_attempts_add_up_and_no_number_goes_down():
     assert times["worker", 0].seconds() == {"computing": 2.5, "data": 1.5}
 
 
+def test_what_an_attempt_that_was_replaced_tells_late_does_not_count():
+    times = Times()
+    tell(times, 0, 1.0, computing=2.0)
+    tell(times, 0, 2.0, attempt=1, computing=0.5)
+    assert tell(times, 0, 2.1, attempt=0, computing=2.1) == {}
+    assert tell(times, 0, 3.0, attempt=1, computing=0.7) == {("worker", 0, "computing"): pytest.approx(0.2)}
+    assert times["worker", 0].seconds() == {"computing": pytest.approx(2.7)}
+
+
 def test_a_role_that_tells_no_times_has_none():
     times = Times()
     assert tell(times, 0, 1.0) == {}

@@ -73,6 +73,14 @@ def test_of_very_many_curves_the_first_are_kept():
     assert (len(trace.curves), trace.left_out) == (MOST_CURVES, True)
 
 
+def test_bounds_of_a_trial_are_of_whole_epochs_and_go_on_where_there_are_very_many(monkeypatch):
+    monkeypatch.setattr("dask_train.dashboard.traces.MOST_BOUNDS", 1)
+    trace = Trace()
+    for fields in ({"step": 5, "loss": 0.1}, {"loss": 3.0}, {"loss": 2.0}, {"loss": 4.0, "acc": 1.0}):
+        trace.score(told(**{"trial": 0, "epoch": 0, "num_steps": 10, **fields}))
+    assert trace.trial_bounds == {(0, "loss"): (2.0, 4.0)}
+
+
 def test_batches_of_all_attempts_count_once(summary_of):
     trace = Trace()
     for batches in (0, 10, 10, 14):

@@ -29,3 +29,10 @@ def test_another_attempt_begins_anew():
     tell(usage, 1.0, steps=9, rows=900, cpu_s=50.0)
     use = tell(usage, 2.0, attempt=1, steps=0, rows=0, cpu_s=1.0)
     assert (use.rows, use.rates(2.0)) == (0, (0.0, 0.0, 0.0))
+
+
+def test_what_an_attempt_that_was_replaced_tells_late_does_not_count():
+    usage = Usage()
+    tell(usage, 1.0, attempt=1, steps=2, rows=20, cpu_s=1.0)
+    use = tell(usage, 2.0, attempt=0, steps=9, rows=900, cpu_s=50.0)
+    assert (use.attempt, use.rows) == (1, 20)

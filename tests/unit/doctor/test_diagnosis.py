@@ -25,6 +25,7 @@ WELL = {
     "has_nanny": True,
     "memory_limit": 8 * GIB,
     "memory_used": GIB,
+    "cgroup": "/job_1",
     "cgroup_limit": 64 * GIB,
     "cgroup_used": 2 * GIB,
     "shm_free": 4 * GIB,
@@ -178,6 +179,20 @@ def test_a_cluster_with_a_problem(examination, level, what):
     assert finding.level == level
     assert finding.what.startswith(what)
     assert finding.change
+
+
+@pytest.mark.parametrize(("cgroup", "count"), [("/job_1", 1), ("/job_2", 0)])
+def test_limits_are_summed_within_one_control_group(cgroup, count):
+    assert len(worse_than_ok(cluster(told(cgroup_limit=10 * GIB), told(cgroup_limit=10 * GIB, cgroup=cgroup)))) == count
+
+
+@pytest.mark.parametrize("framework", ["jax", "xgboost", "lightgbm", "sklearn"])
+def test_any_framework_counts_and_its_versions_are_compared(framework):
+    alone = told(versions={"tensorflow": None, framework: "3.0"})
+    assert worse_than_ok(cluster(alone, here=alone)) == []
+    other = told(versions={"tensorflow": None, framework: "3.1"})
+    [finding] = worse_than_ok(cluster(alone, other, here=alone))
+    assert finding.what == f"{framework} is 3.1 on 1 of 2 Dask workers (tcp://w:1) and 3.0 here."
 
 
 def test_the_worst_comes_first():

@@ -111,6 +111,29 @@ def test_attempts():
     assert run.replayed() == run.said
 
 
+def test_a_role_that_starts_again_has_done_nothing_yet():
+    run = Drive(recovery=RecoveryPolicy(scope="role", max_restarts=1), replaceable=frozenset({"worker"}))
+    run.running(1.0)
+    progress = Progress(steps=7, doing="working", moved=True, awaits_client=False, rows=70)
+    for rank in range(2):
+        run.history.moved(("worker", rank), progress, 2.0, 1.0)
+    run.of(1, messages.Exited, 3.0, cause="it fell.")
+    assert run.history.doing == {("worker", 0): ("working", 7)}
+    assert run.history.rows_seen == {("worker", 0): 70}
+
+
+def test_when_roles_that_join_were_placed_is_kept():
+    run = Drive(agree=True, in_place=True, recovery=RecoveryPolicy(scope="in_place"))
+    run.running(1.0)
+    for rank in range(2):
+        run.of(rank, messages.Meets, 1.5, address=f"a:{rank}", size=0)
+    run.happens(events.ResizeAsked, 2.0, number=0, size=3)
+    run.happens(events.Placed, 3.0, places={"worker/2": "c"})
+    (attempt,) = run.history.attempts
+    assert attempt.places == {"worker/0": "a", "worker/1": "b", "worker/2": "c"}
+    assert attempt.joined == {"worker/2": 3.0}
+
+
 @pytest.mark.parametrize(
     ("finish", "outcome"),
     [

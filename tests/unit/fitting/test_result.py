@@ -138,10 +138,10 @@ def test_the_last_values_are_shown_but_for_those_of_no_validation():
 
 def test_what_is_kept_of_a_run_is_its_ledger_its_page_and_the_model(tmp_path):
     attempts = [Attempt(number=0, started=1.0, ended=2.0, places={"worker/0": "tcp://a:1"})]
-    files = fit_result(model=network(), attempts=attempts)._save(tmp_path)
-    assert [path.name for path in files] == ["ledger.json", "report.html", "model.keras"]
+    files = list(fit_result(model=network(), attempts=attempts)._save(tmp_path))
+    assert [path.name for path in files] == ["ledger.json", "model.keras", "report.html"]
     assert json.loads(files[0].read_text()) == {"read": 0, "trained": 0, "repeated": 0, "dropped": 0, "lines": []}
-    assert "net, 2 epochs" in files[1].read_text()
+    assert "net, 2 epochs" in files[2].read_text()
 
 
 def test_weights_that_are_no_numbers_are_told_of():

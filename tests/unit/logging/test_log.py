@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,33 @@ def test_files_are_kept_once_and_gone_then(log):
     assert len(folders) == 1
     assert not folders[0].exists()
     assert notes(log)[-1] == ("search", ["the model"])
+
+
+def test_files_that_cannot_be_written_are_told_and_those_before_them_kept(log):
+    told = []
+    log.tell = told.append
+
+    def save(folder: Path) -> Iterator[Path]:
+        (folder / "model").write_text("the model")
+        yield folder / "model"
+        raise OSError("no space left")
+
+    log.end(DONE)
+    log.deliver(save)
+    assert notes(log)[-1] == ("search", ["the model"])
+    assert told == ["Not all files for log= could be written: OSError: no space left"]
+
+
+def test_without_a_folder_for_files_places_keep_none(log, monkeypatch):
+    def no_folder(**options: Any) -> None:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr("dask_train.logging.log.TemporaryDirectory", no_folder)
+    told = []
+    log.tell = told.append
+    log.deliver(lambda folder: [folder])
+    assert notes(log)[-1] == ("search", [])
+    assert "no usable temporary directory" in told[0]
 
 
 class Models(Notes, ModelSink):

@@ -7,6 +7,7 @@ import socket
 import numpy as np
 import pytest
 from mlflow import MlflowClient, pyfunc
+from mlflow.utils.validation import _validate_metric_name
 from sklearn.linear_model import LinearRegression
 
 from dask_train.logging import mlflow
@@ -20,10 +21,28 @@ from dask_train.logging.base import Ending, Start
         ("lr: a/b-c.d e", "lr: a/b-c.d e"),
         ("f(x)=[1,2]", "f_x___1_2_"),
         ("x" * 300, "x" * 250),
+        ("a//b", "a/_/b"),
+        ("/x", "_/x"),
+        ("x/", "x/_"),
+        ("a/../b", "a/_/b"),
+        ("..", "_"),
+        ("..x", "_.x"),
+        ("", "_"),
+        ("acc.", "acc."),
+        ("x" * 249 + "/y", "x" * 249),
+        ("x" * 248 + "/.y", "x" * 248),
     ],
 )
 def test_names(name, taken):
     assert mlflow._name(name) == taken
+    _validate_metric_name(taken)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
 
 
 def test_a_server_that_is_not_there_is_seen_at_once(no_leaks):
@@ -34,6 +53,18 @@ def test_a_server_that_is_not_there_is_seen_at_once(no_leaks):
             mlflow._check_reached(uri)
         bound.listen()
         mlflow._check_reached(f"{uri}/below")
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "all_proxy"])
+def test_a_server_behind_a_proxy_is_not_looked_for(name, monkeypatch):
+    asked = []
+    monkeypatch.setenv(name, "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", "inside.example.org")
+    monkeypatch.setattr(socket, "create_connection", lambda address, timeout: asked.append(address) or socket.socket())
+    mlflow._check_reached("https://user:word@mlflow.example.org/below")
+    assert asked == []
+    mlflow._check_reached("https://user:word@inside.example.org/below")
+    assert asked == [("inside.example.org", 443)]
 
 
 @pytest.mark.parametrize("uri", ["file:///tmp/runs", "sqlite:///runs.db", "databricks", "/runs"])
@@ -74,6 +105,19 @@ def test_a_run_that_resumes_continues_the_one_with_the_same_checkpoints(store):
     assert first.data.params == {"epochs": "3", "seed": "7", "batch_size": "32"}
     assert first.data.tags["dask_train.changed"] == "epochs: 5"
     assert (first.info.run_name, first.data.tags["dask_train.run"]) == ("r0", "r2")
+
+
+def test_reports_that_are_counted_go_on_where_the_run_that_is_continued_ended(store, monkeypatch):
+    start = Start(run="r0", params={}, time=1000.0, checkpoint="/ck", resumes=True)
+    for _ in range(2):
+        sink = mlflow.MLflow(store, "flights").open(start, None)
+        with monkeypatch.context() as patched:
+            patched.setattr(mlflow, "_check_reached", lambda uri: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                sink.write([{"reward": 0.5, "time": 1.0}])
+        sink.write([{"reward": 0.5, "time": 1.0}])
+    client, (run,) = runs_in(store)
+    assert [point.step for point in client.get_metric_history(run.info.run_id, "reward")] == [0, 1, 2, 3]
 
 
 def test_a_run_that_starts_anew_or_finds_none_is_one_of_its_own(store):

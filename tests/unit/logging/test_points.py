@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
+
 from dask_train.logging.points import Point, Points
 
 
@@ -41,3 +43,13 @@ def test_others_are_over_what_they_have_or_counted() -> None:
         Point("loss", 1.0, 7, 5.0),
     ]
     assert points.of([score(step=math.nan, loss=1.0)]) == [Point("loss", 1.0, 5, 5.0)]
+
+
+@pytest.mark.parametrize("place", [{"epoch": "3"}, {"epoch": None}, {"num_steps": math.nan}, {"step": "late"}])
+def test_places_that_are_no_numbers_lose_no_value(place: dict[str, Any]) -> None:
+    (point,) = Points().of([score(**{"epoch": 1, "num_steps": 10, "step": 3, "loss": 2.0, **place})])
+    assert (point.name, point.value) == ("loss", 2.0)
+
+
+def test_a_place_that_no_number_can_hold_is_counted() -> None:
+    assert Points().of([score(epoch=1e300, num_steps=1e300, step=0, loss=2.0)])[0].value == 2.0

@@ -29,6 +29,23 @@ def test_a_search_with_a_trial(tmp_path, events):
     assert (tmp_path / "s" / "model.keras").read_text() == "the model"
 
 
+def test_parameters_that_could_not_be_written_are_written_the_next_time(tmp_path, events, monkeypatch):
+    search = TensorBoard(tmp_path).open(Start(run="s", params={}, time=1.0), None)
+    trial = TensorBoard(tmp_path).open(Start(run="trial-0", params={"units": 8}, time=1.0), search)
+
+    def fails(*given):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr("dask_train.logging.tensorboard.write_start", fails)
+        with pytest.raises(OSError, match="no space left"):
+            trial.write([{"loss": 1.0}])
+    trial.write([])
+    (file,) = (tmp_path / "s" / "trial-0").iterdir()
+    tags = [value.tag for event in events(file) for value in event.summary.value]
+    assert tags[-2:] == ["_hparams_/session_start_info", "loss"]
+
+
 def test_nothing_is_made_before_something_comes(tmp_path):
     TensorBoard(tmp_path).open(Start(run="s", params={}, time=1.0), None)
     assert list(tmp_path.iterdir()) == []

@@ -81,3 +81,19 @@ def test_a_score_is_logged_beside_the_axis_that_it_is_on(made: list[SimpleNamesp
     sink = WandB().open(Start(run="train-1", params={}, time=1.0), None)
     sink.write([{"epoch": 3, "step": 7, "loss": 1.0}, {"round": 2, "val_rmse": 0.5}])
     assert made[0].told == [{"loss": 1.0, "step": 7}, {"val_rmse": 0.5, "round": 2}]
+
+
+def test_a_score_that_could_not_be_logged_is_logged_the_next_time(made: list[SimpleNamespace]) -> None:
+    sink = WandB().open(Start(run="train-1", params={}, time=1.0), None)
+    sink.write([])
+    take = made[0].log
+
+    def refuse(values: Any) -> None:
+        made[0].log = take
+        raise ConnectionError("refused")
+
+    made[0].log = refuse
+    with pytest.raises(ConnectionError):
+        sink.write([{"loss": 1.0}, {"loss": 0.5}])
+    sink.write([])
+    assert made[0].told == [{"loss": 1.0, "step": 0}, {"loss": 0.5, "step": 1}]

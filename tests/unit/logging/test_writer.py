@@ -148,13 +148,14 @@ def test_a_trial_is_nested_in_its_search() -> None:
     ]
 
 
-def test_any_function_is_called_with_each_score_once() -> None:
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_any_function_is_called_with_each_score_once(error: type[BaseException]) -> None:
     seen: list[Any] = []
 
     def at_times(score: dict[str, Any]) -> None:
         if score["loss"] == 2 and not raised:
             raised.append(score)
-            raise RuntimeError
+            raise error
         seen.append(score["loss"])
 
     raised: list[Any] = []
@@ -163,7 +164,7 @@ def test_any_function_is_called_with_each_score_once() -> None:
     log.end(ENDING)
     log.wait_until_written()
     assert seen == [1, 2, 3]
-    assert told[0].startswith("the function at_times takes nothing now: RuntimeError.")
+    assert told[0].startswith(f"the function at_times takes nothing now: {error.__name__}.")
 
 
 @pytest.mark.parametrize("wrong", [3, "runs", Place, [print, None]])

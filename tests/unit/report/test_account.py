@@ -11,6 +11,7 @@ import pytest
 from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Attempt
 from dask_train.fitting.result import FitResult
+from dask_train.report.account import MetricCurves, record_of
 
 
 def told(time, role="worker", **values):
@@ -51,6 +52,33 @@ def test_the_page(result, tmp_path):
     assert page.count("<td>validation</td>") == 1
     assert page.count("var(--other-curve)") > 0
     assert "nan" not in page.lower().replace("nanny", "")
+
+
+def test_steps_of_any_kind_are_no_reason_for_no_page(result, tmp_path):
+    result.scores.extend(told(14.5, loss=0.6, steps=steps) for steps in (2.5, -1, "late", None))
+    assert result.report(tmp_path / "run.html").read_text().count("<td>training</td>") == 6
+
+
+def spans(result):
+    record = record_of(result, "net", MetricCurves(result.history, result.epoch))
+    return {role.label: [(span.name, span.start_s, span.end_s) for span in role.spans] for role in record.roles}
+
+
+def test_a_role_that_was_not_lost_works_to_the_end_and_one_that_joins_from_then_on(result):
+    result.attempts[0].places["worker/2"] = "tcp://d:1"
+    result.attempts[0].joined["worker/2"] = 11.5
+    assert spans(result) == {
+        "worker 0 · tcp://a:1": [("attempt 0", 0.0, 5.0)],
+        "worker 1 · tcp://c:1": [("attempt 0", 0.0, 2.5), ("attempt 1", 2.5, 5.0)],
+        "worker 2 · tcp://d:1": [("attempt 0", 1.5, 5.0)],
+    }
+
+
+def test_an_attempt_of_all_roles_ends_also_those_that_had_joined(result):
+    result.attempts[0].places["worker/2"] = "tcp://d:1"
+    result.attempts[0].joined["worker/2"] = 11.5
+    result.attempts[1].places["worker/0"] = "tcp://a:1"
+    assert spans(result)["worker 2 · tcp://d:1"] == [("attempt 0", 1.5, 2.5)]
 
 
 def test_other_metrics_have_curves_over_epochs(result, tmp_path):

@@ -65,6 +65,13 @@ def test_a_line_an_epoch_none_left_out():
     ]
 
 
+def test_of_the_first_round_it_is_not_known_how_long_it_took():
+    written = io.StringIO()
+    scores = [{"role": "worker", "rank": 0, "time": 100.0 + number, "round": number, "loss": 0.5} for number in (1, 2)]
+    EpochLines(epochs=None, file=written).update({"scores": scores})
+    assert written.getvalue().splitlines() == ["Round 1 - loss: 0.5", "Round 2 - 1.0 s - loss: 0.5"]
+
+
 def test_what_starts_again_is_no_step_back(display):
     display.update(status(told(100.0, 2, 20, loss=0.7)))
     display.update(status(told(101.0, 1, 5, loss=0.7)))

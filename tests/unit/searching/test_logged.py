@@ -70,5 +70,24 @@ def test_every_trial_ends(failure: BaseException | None, status: str, reason: st
     )
 
 
+@pytest.mark.parametrize("can_be_made", [True, False])
+def test_a_best_model_that_can_not_be_written_is_no_end_of_the_search(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], can_be_made: bool
+) -> None:
+    def broken(*given: Any) -> None:
+        raise ValueError("no such layer")
+
+    monkeypatch.setattr("dask_train.searching.logged.saved", broken)
+    if not can_be_made:
+        monkeypatch.setattr("dask_train.searching.logged.whole", broken)
+    place = Told()
+    SearchLog([place], "study", {}, 10.0).end(None, (3, 0.5, "the model"))
+    assert place.told[1:] == [
+        ("study", "finished", "all trials have ended", {"best_value": 0.5, "best_trial": 3.0}),
+        ("study", []),
+    ]
+    assert "Not all files for log= could be written: ValueError: no such layer" in capsys.readouterr().err
+
+
 def test_no_place_is_no_log() -> None:
     assert search_log([], "study", {}) is None

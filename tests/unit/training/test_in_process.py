@@ -100,6 +100,18 @@ def test_ctrl_c_leaves_what_there_is(pool):
     assert (left.ledger.read, left.ledger.trained) == (12, 8)
 
 
+def test_ctrl_c_while_a_log_is_waited_for_leaves_the_result(pool, monkeypatch):
+    def interrupted(history, result):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dask_train.driver.history.History.deliver", interrupted)
+    with pytest.raises(KeyboardInterrupt) as error:
+        here(lambda session: 3, data=X)
+    left = error.value.result
+    del error
+    assert (left.stop_reason, left.results) == ("", {"worker": [3]})
+
+
 def test_rules_to_stop_by_are_asked_at_each_batch(pool):
     def worker(session):
         count = 0

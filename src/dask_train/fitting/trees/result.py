@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,15 +53,15 @@ class TreesResult(FitResult):
     def _model_name(self) -> str:
         return type(self.model).__name__
 
-    def _save(self, folder: Path) -> list[Path]:
-        """Write the ledger, the page, and the booster in its library's own format."""
-        files = RunAccount._save(self, folder)
+    def _save(self, folder: Path) -> Iterator[Path]:
+        """Write the ledger, the booster in its library's own format, and the page."""
+        yield from RunAccount._save(self, folder)
         if self.epoch:
             is_xgboost = hasattr(self.model, "save_model")
             path = folder / ("model.ubj" if is_xgboost else "model.txt")
             (self.model if is_xgboost else self.model.booster_).save_model(path)
-            files += [*self._page(folder), path]
-        return files
+            yield path
+            yield from self._page(folder)
 
     def _metrics(self) -> MetricCurves:
         return MetricCurves(self.history, self.epoch, "round", {"val_": "validation", **self.eval_sets})

@@ -60,7 +60,7 @@ def test_the_users_own_estimator_is_fitted_and_saved(kind, tmp_path, request):
     assert result.best_epoch is None
     assert ("best round", "2") in replace(result, best_epoch=1)._values()
     assert f"{kind.__name__}" in repr(result)
-    ledger, page, model = result._save(tmp_path)
+    ledger, model, page = result._save(tmp_path)
     assert json.loads(ledger.read_text())["trained"] == 0
     for words in (f"{kind.__name__}, 3 rounds", "Validation logloss 0.3 after round 3", 'id="metric-0-'):
         assert words in page.read_text()
