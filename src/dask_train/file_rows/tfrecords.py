@@ -43,9 +43,9 @@ def tfrecords(
     Parameters
     ----------
     paths : str, os.PathLike, or a list of them
-        Path or URL with wildcards, such as ``"s3://bucket/train-*.tfrecord"``, of any file system of fsspec. All Dask
-        workers have to reach it. Files are in the order of :func:`dask_train.files`, and may be compressed
-        with gzip.
+        Path or URL with wildcards, such as ``"s3://bucket/train-*.tfrecord"``, of any one file system of fsspec. All
+        Dask workers have to reach it. Files are in the order of :func:`dask_train.files`, and may be compressed with
+        gzip.
     features : str or None
         The name of the feature that makes the row. Default: ``decode`` is given the whole example, a dict by name:
         float32 or int64 ``(n,)``, ``bytes``, or a list of ``bytes``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,18 @@ def test_a_list_keeps_its_order_and_what_stands_there_twice(folder):
 def test_a_file_that_two_wildcards_find_is_refused(folder):
     with pytest.raises(ValueError, match=r"the file '.*/b/2\.txt' twice: '.*/b/2\.txt' and '.*/\*/2\.txt' both"):
         listed([folder / "b" / "2.txt", f"{folder}/*/2.txt"])
+
+
+def test_files_of_several_archives_are_refused(folder):
+    """Each archive is a file system, and all paths of a list are read from one."""
+    for name in ("1.zip", "2.zip"):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr("x.txt", name)
+            archive.writestr("y.txt", name)
+    of_one = [f"zip://y.txt::{folder}/1.zip", f"zip://x.txt::{folder}/1.zip"]
+    assert listed(of_one)[1] == ("y.txt", "x.txt")
+    with pytest.raises(ValueError, match=r"several file systems; pass those of one\. A server, .* and a ZIP"):
+        listed([*of_one, f"zip://x.txt::{folder}/2.zip"])
 
 
 def test_brackets_in_a_files_own_name_are_no_wildcard(folder):
