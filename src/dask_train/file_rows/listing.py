@@ -41,7 +41,9 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
     fs: Any = None
     for pattern in patterns:
         with reaching("paths", pattern, options) as (opened, path):
-            fs = opened if fs is None else fs
+            if fs is None:
+                fs = opened
+                fs.invalidate_cache()  # the packages of stores keep listings for the life of the process
             _check_same(fs, opened)
             several = _found(fs, path)
         files = {name: int(info["size"] or 0) for name, info in several.items() if info["type"] == "file"}

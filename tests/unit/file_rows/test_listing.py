@@ -6,6 +6,7 @@ import os
 import zipfile
 from pathlib import Path
 
+import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -84,6 +85,25 @@ def test_what_names_no_files_is_refused(paths, message):
 def test_a_folder_is_told_how_to_name_its_files(folder):
     with pytest.raises(ValueError, match="It is a folder: name its files"):
         listed(folder / "a")
+
+
+def test_files_that_have_come_since_are_found(monkeypatch):
+    """The packages of stores keep what they have listed."""
+    kept: dict[str, dict] = {}
+    find_anew = MemoryFileSystem.find
+
+    def find(self, path, **settings):
+        if path not in kept:
+            kept[path] = find_anew(self, path, **settings)
+        return kept[path]
+
+    monkeypatch.setattr(MemoryFileSystem, "find", find)
+    monkeypatch.setattr(MemoryFileSystem, "invalidate_cache", lambda self, path=None: kept.clear())
+    store = fsspec.filesystem("memory")
+    for number in (1, 2):
+        store.pipe_file(f"/of-today/{number}.txt", b"x" * number)
+        assert listed("memory://of-today/*.txt")[2] == [1, 2][:number]
+    store.rm("/of-today", recursive=True)
 
 
 def test_a_store_that_refuses_to_tell_is_told_in_words(monkeypatch):
