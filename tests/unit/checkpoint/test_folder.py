@@ -413,3 +413,14 @@ def test_who_begins_late_begins_where_all_began(tmp_path):
     assert weights(this(attempt=2).load(scratch, begins=True)) == "three batches"
     again.save(writes("four batches"), scratch, covers)
     assert weights(this(attempt=1).load(scratch, begins=True)) == "four batches", "others may be replaced before"
+
+
+def test_who_begins_late_does_not_begin_anew_where_the_others_have_resumed_another_run(tmp_path):
+    scratch, earlier = tmp_path / "scratch", [("earlier", "worker", [[0, 0]])]
+    of(tmp_path / "run", run="earlier").save(writes("earlier"), scratch, earlier)
+    fast, late = (of(tmp_path / "run", run="this-run", resume=True) for _ in range(2))
+    fast.check()
+    assert weights(fast.load(scratch, begins=True)) == "earlier"
+    for text in ("one batch", "two batches"):
+        fast.save(writes(text), scratch, [*earlier, ("this-run", "worker", [[0, 0]])])
+    assert weights(late.load(scratch, begins=True)) == "two batches", "what they began with is gone"
