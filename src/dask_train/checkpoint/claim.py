@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from dask_train.checkpoint.place import CheckpointPlace
@@ -28,6 +28,8 @@ OLD_S = 600.0
 # Seconds to wait for the removal of the claim at the end.
 _END_S = 5.0
 _NAME = re.compile(r"run-[0-9a-f]{8}\.json")
+# How each begins: other files may have such a name, as run-20260131.json. One that is just being written may be empty.
+_BEGINNING = b'{"run": '
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +122,20 @@ class Claiming:
         system, root = self._place.opened()
         system.invalidate_cache()
         names = [str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in system.ls(root, detail=True)]
-        return {name: self._read(name) for name in names if _NAME.fullmatch(name) and name != self._name}
+        contents = {name: self._content(name) for name in names if _NAME.fullmatch(name) and name != self._name}
+        return {
+            name: _claim_in(content)
+            for name, content in contents.items()
+            if _BEGINNING.startswith(content[: len(_BEGINNING)])
+        }
 
-    def _read(self, name: str) -> Claim | None:
-        """Return the claim in a file; None if it is gone, or just being written."""
+    def _content(self, name: str) -> bytes:
+        """Return what is in a file; nothing if it is gone."""
         system, root = self._place.opened()
         try:
-            return Claim(**json.loads(system.cat_file(f"{root}/{name}")))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
+            return bytes(system.cat_file(f"{root}/{name}"))
+        except FileNotFoundError:
+            return b""
 
     def _wait_for(self, name: str, first: Claim | None) -> None:
         """Wait until another run ends, or no longer renews its claim; then remove the claim."""
@@ -138,14 +145,16 @@ class Claiming:
             if last is not None and not last.settled and self._came_after(last):
                 raise self._taken(last)  # both have just come: the other one waits for this to give way
             if time.monotonic() > ends:
-                if last is not None and (_is_seen(last.process) or first is None or last.beat != first.beat):
+                if last is None:
+                    return  # it may be anyone's file: only what was once read as a claim is removed
+                if _is_seen(last.process) or first is None or last.beat != first.beat:
                     raise self._taken(last)
                 break
             time.sleep(LOOK_S)
             system.invalidate_cache()
             if not system.exists(f"{root}/{name}"):
                 return
-            last = self._read(name) or last
+            last = _claim_in(self._content(name)) or last
         with contextlib.suppress(FileNotFoundError):
             system.rm_file(f"{root}/{name}")
 
@@ -160,6 +169,15 @@ class Claiming:
             "Two runs in one folder would remove each other's checkpoints, and resume from each other's.",
             "Pass each run another folder, or let the other one end first.",
         )
+
+
+def _claim_in(content: bytes) -> Claim | None:
+    """Return the claim in a file, without what other versions have in it besides; None if it is no whole claim."""
+    try:
+        values = json.loads(content)
+        return Claim(**{each.name: values[each.name] for each in fields(Claim) if each.name in values})
+    except (ValueError, TypeError):
+        return None
 
 
 def _is_over(claim: Claim) -> bool:

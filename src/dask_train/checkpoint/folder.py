@@ -357,8 +357,11 @@ class CheckpointFolder:
                 self._damaged[name] = str(damage)
             except FileNotFoundError:
                 gone.add(name)
-        # Of roles that have met, one without batches may come after the writer has removed what was before.
-        return newer[0] if newer and self._attempt and not apart else None
+        # Of roles that have met, one without batches may come after the writer has removed what was before: what an
+        # earlier start has saved, or another run, whose batches it has then.
+        if newer and not apart and (self._attempt or any(run != self.run for run, _, _ in newer[0][1].covers)):
+            return newer[0]
+        return None
 
     def _is_of_this_start(self, manifest: Manifest, *, apart: bool) -> bool:
         """Return whether a checkpoint, with batches of this run unless ``apart``, was saved since all roles started."""

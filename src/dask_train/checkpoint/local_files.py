@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
@@ -90,7 +91,7 @@ def put_manifest(system: Any, root: str, name: str, content: bytes) -> None:
 
     file = f"{root}/{name}.json"
     if isinstance(system, LocalFileSystem):
-        partial = f"{root}/{name}/manifest.partial"
+        partial = f"{root}/{name}/{secrets.token_hex(8)}.partial"  # files of the user lie there, of any name
         system.pipe_file(partial, content)
         _sync(partial)
         os.replace(partial, file)

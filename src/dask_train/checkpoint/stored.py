@@ -21,7 +21,7 @@ def store(folder: Path, value: Any) -> None:
     ----------
     value
         None, booleans, numbers, strings, bytes, arrays, and lists, tuples and dicts of them. Scalars of NumPy become
-        Python's numbers, and tuples lists.
+        Python's numbers, and tuples lists, except in keys of dicts.
 
     Raises
     ------
@@ -71,13 +71,18 @@ def _value(plain: Any, arrays: Any) -> Any:
         return plain
     ((kind, content),) = plain.items()
     if kind == "dict":
-        return {_value(key, arrays): _value(item, arrays) for key, item in content}
+        return {_key(_value(key, arrays)): _value(item, arrays) for key, item in content}
     if kind == "bytes":
         return arrays[str(content)].tobytes()
     if kind == "array":
         return arrays[str(content)]
     number, dtype = content
     return arrays[str(number)].view(_foreign(dtype))
+
+
+def _key(value: Any) -> Any:
+    """Return a key as it was: no list can be one."""
+    return tuple(map(_key, value)) if isinstance(value, list) else value
 
 
 def _is_foreign(dtype: np.dtype[Any]) -> bool:

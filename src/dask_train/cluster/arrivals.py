@@ -108,13 +108,17 @@ async def _first(peer: Peer, timeout_s: float) -> None:
     wanted = None
     await ensure_plugin(peer)
     left_s = 0.0  # at first one only looks
-    while not (await peer.ask("train_workers_came", timeout_s=left_s))["some"]:
-        if wanted is None:  # an adaptive cluster starts Dask workers for tasks
-            wanted = peer.dask_end.submit(len, (), key=f"train-first-worker-{uuid.uuid4().hex}")
-        left_s = min(POLL_S, deadline - time.monotonic())
-        if left_s <= 0:
-            raise PlacementError(
-                f"No Dask worker has come within {timeout_s:g} s.",
-                "The cluster has none, or they still wait in a batch queue.",
-                "Start some, or raise train.placement.timeout to wait for longer.",
-            )
+    try:
+        while not (await peer.ask("train_workers_came", timeout_s=left_s))["some"]:
+            if wanted is None:  # an adaptive cluster starts Dask workers for tasks
+                wanted = peer.dask_end.submit(len, (), key=f"train-first-worker-{uuid.uuid4().hex}")
+            left_s = min(POLL_S, deadline - time.monotonic())
+            if left_s <= 0:
+                raise PlacementError(
+                    f"No Dask worker has come within {timeout_s:g} s.",
+                    "The cluster has none, or they still wait in a batch queue.",
+                    "Start some, or raise train.placement.timeout to wait for longer.",
+                )
+    finally:
+        if wanted is not None:
+            wanted.release()  # the error's traceback holds it, and the cluster would start a Dask worker for nobody

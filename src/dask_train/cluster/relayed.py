@@ -6,6 +6,7 @@ Each answer is a bounded piece, which the scheduler passes on and keeps nothing 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import queue
 import weakref
 from collections.abc import Callable
@@ -23,8 +24,8 @@ from dask_train.transport.served_values import PATIENCE_S, PIECE_BYTES, packed
 
 # The value of a name and number; None if it is gone.
 Find = Callable[[str, int], Any]
-# The lengths of a value's buffers, and a piece of these one after the other.
-Piece = tuple[list[int], bytes]
+# A digest of a value's pickle, the lengths of its buffers, and a piece of these one after the other.
+Piece = tuple[bytes, list[int], bytes]
 
 # Clients that answer.
 _relaying: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -56,12 +57,12 @@ async def _answer(peer: Peer, find: Find, question: dict[str, Any]) -> None:
 def _piece(value: Any, start: int) -> Piece:
     """Return the piece that begins at a place; it ends with its buffer, or before."""
     buffers = packed(value)
-    lengths = [buffer.nbytes for buffer in buffers]
+    layout, lengths = hashlib.blake2b(buffers[0], digest_size=16).digest(), [buffer.nbytes for buffer in buffers]
     for buffer, end in zip(buffers, accumulate(lengths), strict=True):
         if start < end:
             within = start - (end - buffer.nbytes)
-            return lengths, bytes(buffer[within : within + PIECE_BYTES])
-    return lengths, b""
+            return layout, lengths, bytes(buffer[within : within + PIECE_BYTES])
+    return layout, lengths, b""
 
 
 def _heard(question: str, piece: Piece | None) -> None:
@@ -76,9 +77,9 @@ def ask(worker: Worker, client: str, name: str, number: int) -> list[memoryview]
     Raises
     ------
     DataError
-        The client does not have it any more, or does not answer within a minute.
+        The client does not have it any more, does not answer within a minute, or has changed it meanwhile.
     """
-    lengths, piece = _ask(worker, client, name, number, 0)
+    layout, lengths, piece = _ask(worker, client, name, number, 0)
     room = np.empty(sum(lengths), np.uint8).data
     filled = 0
     while True:
@@ -87,7 +88,13 @@ def ask(worker: Worker, client: str, name: str, number: int) -> list[memoryview]
         if filled == len(room):
             ends = accumulate(lengths)
             return [room[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-        _, piece = _ask(worker, client, name, number, filled)
+        *now, piece = _ask(worker, client, name, number, filled)
+        if now != [layout, lengths]:  # each piece is one of the value as it is then
+            raise DataError(
+                f"Rows of the client {client} have changed while they were sent.",
+                "Another thread writes to them, or pandas has put columns of a frame together that are used there.",
+                "Pass a copy that nothing else uses meanwhile, such as frame.copy().",
+            )
 
 
 def _ask(worker: Worker, client: str, name: str, number: int, start: int) -> Piece:

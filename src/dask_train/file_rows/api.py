@@ -40,7 +40,7 @@ def files(
     Parameters
     ----------
     paths : str, os.PathLike, or a list of them
-        Path or URL with wildcards, such as ``"s3://bucket/train/*/*.jpg"``, of any file system of fsspec. All Dask
+        Path or URL with wildcards, such as ``"s3://bucket/train/*/*.jpg"``, of any one file system of fsspec. All Dask
         workers have to reach it. A wildcard's files are sorted by path; a list keeps its order.
     label : "folder", callable or None
         ``"folder"`` numbers the names of the files' folders, sorted, from 0 (int64). A function is given a path and

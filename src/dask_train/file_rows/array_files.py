@@ -19,6 +19,13 @@ from dask_train.file_rows.reading import unreadable
 
 # Bytes of a block: enough for a task to be worth its while.
 BLOCK_BYTES = parse_bytes("32 MiB")
+# What the packages of file systems call the tag or time of a file; the first that is there counts. Listings and single
+# answers of a store may have times of different precision, so tags come first: they are the same in both.
+_TAGS = (
+    *("ETag", "etag", "CRC", "sha", "hex"),  # object stores and HTTP, ZIP archives, GitHub, git
+    *("mtime", "LastModified", "last_modified", "Last-Modified", "modificationTime", "modify"),  # HDFS and FTP last
+    "created",  # of files in memory
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +96,8 @@ def rows_on_disk(files: Sequence[ArrayFile], read: Read) -> Any:
     import dask.array as da
 
     first = files[0]
+    # Not the file system itself, whose token differs by process and thread.
+    system = (type(first.fs), first.fs.storage_args, first.fs.storage_options)
     blocks = []
     for array in files:
         if (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
@@ -97,7 +106,7 @@ def rows_on_disk(files: Sequence[ArrayFile], read: Read) -> Any:
                 f"{first.describe()} are {np.dtype(first.dtype)} {first.shape[1:]}. They have to be the same."
             )
         make = delayed(carried(partial(_block, read, array)), pure=False)
-        token = tokenize(array.path, array.name, array.stamp, array.dtype, array.shape)
+        token = tokenize(system, array.path, array.name, array.stamp, array.dtype, array.shape)
         bounds = _bounds(array)
         for start, stop in pairwise(bounds):
             block = make(start, stop, dask_key_name=f"rows-{token}-{start}-{stop}")
@@ -133,6 +142,4 @@ def _block(read: Read, array: ArrayFile, start: int, stop: int) -> np.ndarray:
 def stamp_of(fs: Any, path: str) -> str:
     """Return what changes with a file: its size, and the store's own tag or its time."""
     info = fs.info(path)
-    # Listings and single answers of a store may have times of different precision; a tag is the same in both.
-    tags = (info.get(name) for name in ("ETag", "etag", "mtime", "LastModified", "last_modified"))
-    return tokenize(info.get("size"), str(next((tag for tag in tags if tag is not None), "")))
+    return tokenize(info.get("size"), str(next((info[name] for name in _TAGS if info.get(name) is not None), "")))

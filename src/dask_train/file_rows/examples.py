@@ -167,7 +167,9 @@ def check_feature_name(name: Any) -> None:
 def _feature(name: str, value: Any) -> bytes:
     if isinstance(value, str | bytes):
         value = [value]
-    if isinstance(value, list | tuple) and value and all(isinstance(each, str | bytes) for each in value):
+    if isinstance(value, list | tuple) and not value:
+        return b""  # of no kind: NumPy would make floats of it, and in other examples the list may hold other things
+    if isinstance(value, list | tuple) and all(isinstance(each, str | bytes) for each in value):
         texts = [each.encode() if isinstance(each, str) else each for each in value]
         return message_field(_BYTES_LIST, b"".join(message_field(1, text) for text in texts))
     array = np.asarray(value)

@@ -22,7 +22,7 @@ def hdf5(paths: Any, *names: str, storage_options: Mapping[str, Any] | None = No
     Parameters
     ----------
     paths : str, os.PathLike, or a list of them
-        Path or URL with wildcards, of any file system of fsspec. All Dask workers have to reach it. Rows of several
+        Path or URL with wildcards, of any one file system of fsspec. All Dask workers have to reach it. Rows of several
         files follow each other: those of a wildcard sorted by path, those of a list in its order.
     *names : str
         Names of data sets in each file, such as ``"x"`` and ``"group/y"``. Their first axis counts rows.

@@ -11,6 +11,7 @@ from dask_train.stores import checked_options, reaching
 
 # Archives whose members are read by seeking in one file that all threads share, without a lock: bytes would mix.
 UNLOCKED = frozenset({"tar", "libarchive"})
+_SEVERAL = "paths are of several file systems; pass those of one."
 
 
 def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, tuple[str, ...], list[int]]:
@@ -29,16 +30,21 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
     Raises
     ------
     TypeError, ValueError
-        It is no path, there are no such files, a wildcard finds what stands elsewhere in the list, or their store
-        can't be reached.
+        It is no path, there are no such files, a wildcard finds what stands elsewhere in the list, paths are of
+        several file systems, or their store can't be reached.
     """
     patterns = _patterns(urlpath)
     options = checked_options(storage_options, paths=patterns[0])
     paths: list[str] = []
     sizes: list[int] = []
     pattern_of: dict[str, str] = {}
+    fs: Any = None
     for pattern in patterns:
-        with reaching("paths", pattern, options) as (fs, path):  # fsspec keeps one file system for all of them
+        with reaching("paths", pattern, options) as (opened, path):
+            if fs is None:
+                fs = opened
+                fs.invalidate_cache()  # the packages of stores keep listings for the life of the process
+            _check_same(fs, opened)
             several = _found(fs, path)
         files = {name: int(info["size"] or 0) for name, info in several.items() if info["type"] == "file"}
         if not files:
@@ -49,6 +55,12 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
             paths.append(name)
             sizes.append(files[name])
     return fs, tuple(paths), sizes
+
+
+def _check_same(first: Any, other: Any) -> None:
+    """Refuse a second file system, such as another server or ZIP archive: it may have other files of these paths."""
+    if other != first:
+        raise ValueError(f"{_SEVERAL} A server, an account and a ZIP archive are file systems of their own.")
 
 
 def _found(fs: Any, path: str) -> dict[str, Any]:
@@ -84,7 +96,7 @@ def _patterns(urlpath: Any) -> list[str]:
         raise ValueError("paths is an empty list; pass the paths of files.")
     patterns = [os.fspath(each) for each in several]
     if len({pattern.partition("://")[0] if "://" in pattern else "" for pattern in patterns}) > 1:
-        raise ValueError("paths are of several file systems; pass those of one.")
+        raise ValueError(_SEVERAL)
     # Dask workers may have another working directory.
     if archives := [pattern for pattern in patterns if pattern.partition("://")[0] in UNLOCKED]:
         raise ValueError(

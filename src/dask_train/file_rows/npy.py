@@ -21,7 +21,7 @@ def npy(paths: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
     Parameters
     ----------
     paths : str, os.PathLike, or a list of them
-        Path or URL with wildcards, of any file system of fsspec. All Dask workers have to reach it. Rows of several
+        Path or URL with wildcards, of any one file system of fsspec. All Dask workers have to reach it. Rows of several
         files follow each other: those of a wildcard sorted by path, those of a list in its order.
     storage_options : dict, optional
         Keywords for the file system, such as credentials. They are not shown. Default: none.

@@ -15,7 +15,12 @@ from dask_train.stores import is_url, trouble_of
 
 def unpacked_paths(packed: bytes) -> list[str]:
     """Return the paths that :func:`dask_train.file_rows.source.packed_paths` has packed."""
-    return zlib.decompress(packed).decode().split("\0")
+    return zlib.decompress(packed).decode("utf-8", "surrogatepass").split("\0")
+
+
+def shown(path: str) -> str:
+    """Return a path as rows hold it for errors to name: in names that are no UTF-8, bytes that are none are escaped."""
+    return path.encode("utf-8", "backslashreplace").decode()
 
 
 def contents_of(fs: Any, paths: list[str]) -> list[bytes]:
@@ -71,7 +76,7 @@ def file_rows(
     """
     paths = unpacked_paths(packed)
     rows = np.empty((len(paths), *FILE_SHAPE), object)
-    rows[:, 0] = paths
+    rows[:, 0] = list(map(shown, paths))
     for number, content in enumerate(contents_of(fs, paths)):
         rows[number, 1] = content
     if skips is not None:

@@ -17,7 +17,7 @@ from dask_train.data.file_decoder import FILE_SHAPE, FileDecoder
 from dask_train.errors import DataError, in_words
 from dask_train.file_rows.first_row import augmented, first_row
 from dask_train.file_rows.labels import RecordError
-from dask_train.file_rows.reading import decodable, unreadable
+from dask_train.file_rows.reading import decodable, shown, unreadable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class RecordFiles:
             with self.fs.open(path, "rb") as file:
                 for name, record in self.read(file):
                     label = None if self.label is None else as_label(self.label(record))
-                    yield f"{path}/{name}", self.content(record), label
+                    yield shown(f"{path}/{name}"), self.content(record), label
         except RecordError as error:
             raise DataError(f"Record {name!r} of {path!r} {error}.", change=error.change) from error.__cause__
         except DataError:

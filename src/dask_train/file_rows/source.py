@@ -18,7 +18,7 @@ from dask_train.collections.source import Source
 from dask_train.data.columns import TEXT, Column
 from dask_train.data.file_decoder import FILE_SHAPE, FileDecoder
 from dask_train.data.text import PAIR_BYTES
-from dask_train.file_rows.reading import decoded_rows, file_rows
+from dask_train.file_rows.reading import decoded_rows, file_rows, shown
 
 # What a partition has at most, of rows as they lie in memory: enough for a task to be worth its while.
 PART_BYTES, PART_ROWS = parse_bytes("32 MiB"), 2048
@@ -87,7 +87,8 @@ class FileSet:
 
 def packed_paths(paths: Sequence[str]) -> bytes:
     """Return paths as they travel in a task: :func:`dask_train.file_rows.reading.unpacked_paths` undoes it."""
-    return zlib.compress(_SEPARATOR.join(paths).encode())
+    # Names of local files may be no UTF-8: Python has lone surrogates for the bytes that are none.
+    return zlib.compress(_SEPARATOR.join(paths).encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +137,7 @@ def files_source(files: FileSet, decoder: FileDecoder, *, skips: bool) -> FilesS
 
 def stored_sizes(files: FileSet) -> np.ndarray:
     """Return the bytes of each file's row in shared memory, int64 ``(n,)``."""
-    of_paths = np.fromiter((len(path.encode()) for path in files.paths), np.int64, len(files.paths))
+    of_paths = np.fromiter((len(shown(path).encode()) for path in files.paths), np.int64, len(files.paths))
     return files.sizes + of_paths + PAIR_BYTES * 2
 
 

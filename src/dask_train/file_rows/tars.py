@@ -39,7 +39,7 @@ def tars(
     Parameters
     ----------
     paths : str, os.PathLike, or a list of them
-        Path or URL with wildcards, such as ``"s3://bucket/train-*.tar"``, of any file system of fsspec. All Dask
+        Path or URL with wildcards, such as ``"s3://bucket/train-*.tar"``, of any one file system of fsspec. All Dask
         workers have to reach it. Archives are in the order of :func:`dask_train.files`, and may be compressed
         (``.tar.gz``).
     features : str

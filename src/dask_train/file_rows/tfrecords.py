@@ -17,6 +17,7 @@ from dask_train.file_rows.labels import ClassNumbers, RecordError
 from dask_train.file_rows.listing import listed
 from dask_train.file_rows.records import RecordFiles, RecordRows, record_rows
 from dask_train.input_errors import raises_at_the_call
+from dask_train.report.whole_file import write_whole
 from dask_train.stores import checked_options, is_url, reaching
 from dask_train.tfrecord import framed, masked_crc32c, records_of
 
@@ -43,9 +44,9 @@ def tfrecords(
     Parameters
     ----------
     paths : str, os.PathLike, or a list of them
-        Path or URL with wildcards, such as ``"s3://bucket/train-*.tfrecord"``, of any file system of fsspec. All Dask
-        workers have to reach it. Files are in the order of :func:`dask_train.files`, and may be compressed
-        with gzip.
+        Path or URL with wildcards, such as ``"s3://bucket/train-*.tfrecord"``, of any one file system of fsspec. All
+        Dask workers have to reach it. Files are in the order of :func:`dask_train.files`, and may be compressed with
+        gzip.
     features : str or None
         The name of the feature that makes the row. Default: ``decode`` is given the whole example, a dict by name:
         float32 or int64 ``(n,)``, ``bytes``, or a list of ``bytes``.
@@ -197,8 +198,7 @@ def _written(fs: Any, path: str, part: Any) -> str:
     several = _examples_of(part) if hasattr(part, "to_dict") else part
     content = b"".join(framed(packed(each)) for each in several)
     if "file" in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,)):
-        fs.pipe_file(f"{path}.part", content)
-        os.replace(f"{path}.part", path)
+        write_whole(path, content)
     else:
         fs.pipe_file(path, content)
     return path

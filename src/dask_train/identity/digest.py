@@ -115,7 +115,7 @@ class _Walk:
         if isinstance(value, types.CellType):
             return _cell_parts(value)
         special = special_parts(value)
-        return _object_parts(value) if special is None else special
+        return _object_parts(value, self._sources) if special is None else special
 
 
 class _CodeWalk(_Walk):
@@ -145,11 +145,13 @@ def _cell_parts(cell: types.CellType) -> ValueParts:
         return ValueParts("cell", ())
 
 
-def _object_parts(value: Any) -> ValueParts:
+def _object_parts(value: Any, sources: Sources) -> ValueParts:
     """Return the identity of an object from the parts of its pickle."""
     reduced = _reduced(value)
-    if isinstance(reduced, str):
-        return ValueParts("global", (getattr(value, "__module__", None) or type(value).__module__, reduced))
+    if isinstance(reduced, str):  # a name in a module, such as a function's with functools.cache
+        module = getattr(value, "__module__", None) or type(value).__module__
+        source = sources.digest(module)
+        return ValueParts("global", ("" if source else module, reduced, source))
     function, arguments, state, items, pairs, setter = (*reduced, *[None] * 4)[:6]
     return ValueParts(
         "object",

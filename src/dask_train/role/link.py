@@ -254,8 +254,12 @@ class SocketLink:
             They do not within ``train.progress.timeout``.
         """
         self.tell(Meets(address=address, size=size))
+        ends = time.monotonic() + self._answer_timeout_s
         try:
-            return self._met.get(timeout=None if joins else self._answer_timeout_s)
+            while True:
+                met = self._met.get(timeout=None if joins else max(0.0, ends - time.monotonic()))
+                if met.error or address in met.addresses:  # else it answers an earlier call, just after its timeout
+                    return met
         except queue.Empty:
             raise StalledError(
                 f"The other training roles did not all come to a collective call within {self._answer_timeout_s:g} s.",

@@ -95,7 +95,8 @@ class Settings:
         Raises
         ------
         ValueError
-            Another task would see a setting change; the message tells which, and what to do.
+            Another task would see a setting change, or a later one would find it changed for good; the message tells
+            which, and what to do.
         """
         with ExitStack() as put_back:
             for library, changed in self.changed.items():
@@ -105,7 +106,9 @@ class Settings:
                         if before == value or (alone is None and not setting.of_thread):
                             continue
                         if not setting.of_thread and not alone:
-                            raise ValueError(_refused(library, name, value, before))
+                            raise ValueError(_refused(library, name, value, before, _SHARED))
+                        if setting.is_final(value, before):
+                            raise ValueError(_refused(library, name, value, before, _FINAL))
                         put_back.callback(setting.write, before)
                         setting.write(value)
             yield
@@ -135,11 +138,20 @@ def _wanted(library: str, changed: Mapping[str, Any]) -> list[tuple[str, Setting
     return [(name, setting, changed.get(name, setting.default)) for name, setting in known.items()]
 
 
-def _refused(library: str, name: str, value: Any, here: Any) -> str:
+_SHARED = (
+    "and the worker runs several at a time, which all share the setting, so it is not set for one of them. Set it in "
+    "all Dask workers, with client.run, or use workers of one thread."
+)
+_FINAL = (
+    "and the setting can't be put back once it is set, so it is not set for one of them. Set it in all Dask workers, "
+    "with client.run."
+)
+
+
+def _refused(library: str, name: str, value: Any, here: Any, why: str) -> str:
     return (
         f"{library}'s setting {name!r} was {value!r} where this was called, and is {here!r} in this Dask worker. The "
-        "model is used in Dask's own tasks, and the worker runs several at a time, which all share the setting, so it "
-        "is not set for one of them. Set it in all Dask workers, with client.run, or use workers of one thread."
+        f"model is used in Dask's own tasks, {why}"
     )
 
 

@@ -19,9 +19,12 @@ class Setting:
         The library's own.
     of_thread
         Whether each thread has its own; other settings are those of the whole process.
+    is_final
+        Given a value and the one before, whether the process can't go back from it. Default: it always can.
     """
 
     read: Callable[[], Any]
     write: Callable[[Any], None]
     default: Any
     of_thread: bool = False
+    is_final: Callable[[Any, Any], bool] = lambda *_: False

@@ -21,6 +21,7 @@ def settings() -> dict[str, Setting]:
             read=is_op_determinism_enabled,
             write=_set_determinism,
             default=False,
+            is_final=lambda value, _: bool(value),
         ),
         "tensor_float_32": Setting(
             read=experimental.tensor_float_32_execution_enabled,
@@ -31,7 +32,9 @@ def settings() -> dict[str, Setting]:
             read=tf.config.get_soft_device_placement, write=tf.config.set_soft_device_placement, default=True
         ),
         "jit": Setting(read=optimizer.get_jit, write=optimizer.set_jit, default=""),
-        "optimizer_options": Setting(read=_options, write=_set_options, default={}),
+        "optimizer_options": Setting(
+            read=_options, write=_set_options, default={}, is_final=lambda value, before: bool(set(value) - set(before))
+        ),
     }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import fsspec
@@ -113,3 +114,35 @@ def test_a_run_that_starts_again_is_not_kept_off_by_itself(url, soon):
     again.claim()
     again.release()
     first.release()
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"loss": 1}', b'{"run": 1}\n{"run": 2}\n', b'{"run": "a"}', b"no JSON", b"[]", b""]
+)
+def test_a_file_of_the_users_that_is_named_like_a_claim_stays(url, soon, content):
+    folder = of(url)
+    folder.check()
+    system, root = fsspec.core.url_to_fs(url)
+    system.pipe_file(f"{root}/run-20260131.json", content)
+    folder.claim()
+    folder.release()
+    assert system.cat_file(f"{root}/run-20260131.json") == content
+
+
+def test_a_claim_of_another_version_counts_as_long_as_it_is_renewed(url, soon, monkeypatch):
+    folder = of(url)
+    folder.check()
+    system, root = fsspec.core.url_to_fs(url)
+    other = claim.Claim(run="the-first", began=9.0, process="another host", settled=True, at=claim.time.time())
+
+    def renew(seconds: float = 0.0, sleep=claim.time.sleep) -> None:
+        nonlocal other
+        sleep(seconds)
+        other = replace(other, beat=other.beat + 1)
+        system.pipe_file(f"{root}/run-0123abcd.json", json.dumps({**asdict(other), "more": 1}).encode())
+
+    renew()
+    monkeypatch.setattr(claim.time, "sleep", renew)
+    with pytest.raises(CheckpointError, match="Run the-first, which has been running since"):
+        folder.claim()
+    assert claims(url) == ["run-0123abcd.json"]

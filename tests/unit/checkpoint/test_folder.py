@@ -122,7 +122,7 @@ def test_one_that_is_held_stays_until_its_score_is_known(url, tmp_path):
     assert left() == [names[3]]
     reader = of(url, "another", **which)
     assert weights(reader.load(scratch)) == weights(reader.load_best(scratch)) == "3"
-    assert not system.exists(f"{root}/{names[3]}/manifest.partial")
+    assert not [path for path in system.find(f"{root}/{names[3]}") if path.endswith(".partial")]
 
 
 def test_the_best_is_that_of_the_one_that_is_gone_on_with(tmp_path):
@@ -311,7 +311,7 @@ def test_all_is_synced_before_it_counts(tmp_path, monkeypatch):
     after = [path for path, manifests in synced if manifests]
     run = str(tmp_path / "run")
     files = [f"{where}/inner/more", f"{where}/weights", f"{where}/inner", where, run, str(tmp_path)]
-    assert before == [*files, f"{where}/manifest.partial"]
+    assert [before[:-1], Path(before[-1]).suffix] == [files, ".partial"]
     assert after == [f"{where}.json", run, str(tmp_path)]
 
 
@@ -413,3 +413,14 @@ def test_who_begins_late_begins_where_all_began(tmp_path):
     assert weights(this(attempt=2).load(scratch, begins=True)) == "three batches"
     again.save(writes("four batches"), scratch, covers)
     assert weights(this(attempt=1).load(scratch, begins=True)) == "four batches", "others may be replaced before"
+
+
+def test_who_begins_late_does_not_begin_anew_where_the_others_have_resumed_another_run(tmp_path):
+    scratch, earlier = tmp_path / "scratch", [("earlier", "worker", [[0, 0]])]
+    of(tmp_path / "run", run="earlier").save(writes("earlier"), scratch, earlier)
+    fast, late = (of(tmp_path / "run", run="this-run", resume=True) for _ in range(2))
+    fast.check()
+    assert weights(fast.load(scratch, begins=True)) == "earlier"
+    for text in ("one batch", "two batches"):
+        fast.save(writes(text), scratch, [*earlier, ("this-run", "worker", [[0, 0]])])
+    assert weights(late.load(scratch, begins=True)) == "two batches", "what they began with is gone"

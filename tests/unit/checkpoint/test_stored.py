@@ -19,6 +19,7 @@ def test_what_is_stored_comes_back(tmp_path):
         "text": "ä",
         "bytes": b"\x00\xff",
         "by number": {0: [np.arange(3)], 7: []},
+        "by pair": {(1, ("a", b"b")): 2.0, (): 0},
         "inner": {"a": {}, "b": (1, "x")},
     }
     store(tmp_path, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from dask_train.cluster import arrivals
 from dask_train.cluster.arrivals import default_fit_workers, default_workers
+from dask_train.errors import PlacementError
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +68,21 @@ def test_one_a_device_trains_where_devices_are_asked_for(monkeypatch, gpus, num_
     monkeypatch.setattr(arrivals, "ask_offers", lambda *_: {})
     monkeypatch.setattr(arrivals, "count_devices", lambda *_: num_devices)
     assert default_fit_workers(client, None, gpus) == count
+
+
+def test_a_dask_worker_that_did_not_come_in_time_is_not_asked_for_any_more(monkeypatch):
+    """The error holds the frames that it has passed, as a notebook holds the error."""
+    released = []
+
+    async def ask(*_: Any, **__: Any) -> dict[str, bool]:
+        return {"some": False}
+
+    async def has_plugin(_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(arrivals, "ensure_plugin", has_plugin)
+    wanted = SimpleNamespace(release=lambda: released.append(1))
+    peer: Any = SimpleNamespace(ask=ask, dask_end=SimpleNamespace(submit=lambda *_, **__: wanted))
+    with pytest.raises(PlacementError, match="No Dask worker has come within 0 s"):
+        asyncio.run(arrivals._first(peer, 0.0))
+    assert released == [1]

@@ -7,6 +7,7 @@ import threading
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dask_train.cluster import relayed
@@ -36,7 +37,7 @@ class Cluster:
 
     async def on_workers(self, function, *args, workers, on_error):
         assert (workers, on_error) == ([self.address], "ignore")
-        self.passed.append(None if args[1] is None else len(args[1][1]))
+        self.passed.append(None if args[1] is None else len(args[1][2]))
         function(*args)
 
     def find(self, name, number):
@@ -52,6 +53,19 @@ def test_pieces_are_put_together(monkeypatch, no_leaks):
     assert found["empty"].shape == (0,)
     assert max(cluster.passed) == 3000
     assert sum(cluster.passed) >= X.nbytes
+
+
+def test_rows_that_change_between_two_pieces_are_told_of(monkeypatch):
+    """Some versions of pandas put a frame's columns together where it is only read."""
+    monkeypatch.setattr(relayed, "PIECE_BYTES", 3000)
+    frame = pd.DataFrame({"a": X})
+    for name in ("b", "c"):
+        frame[name] = X
+    cluster = Cluster({})
+
+    cluster.find = lambda *_: frame.copy() if cluster.passed else frame  # a copy has its columns together
+    with pytest.raises(DataError, match="Rows of the client client-1 have changed while they were sent"):
+        relayed.ask(cluster, "client-1", "rows", 0)
 
 
 def test_rows_that_are_gone_are_told_of():

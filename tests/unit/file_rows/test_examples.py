@@ -40,6 +40,16 @@ def test_what_was_packed_is_parsed():
     )
 
 
+def test_an_empty_list_is_of_the_kind_of_others():
+    """Not of floats, which TensorFlow would refuse where whole numbers are expected."""
+    tf = pytest.importorskip("tensorflow")
+    for more in ([3, 4], ["a"]):
+        kind = tf.io.VarLenFeature(tf.int64 if more == [3, 4] else tf.string)
+        read = [tf.io.parse_single_example(packed({"x": value}), {"x": kind}) for value in (more, [], ())]
+        assert [len(each["x"].values) for each in read] == [len(more), 0, 0]
+    check_same(parsed(packed({"x": [], "y": np.array([], int)})), {"x": np.float32([]), "y": np.array([], int)})
+
+
 def test_tensorflow_reads_and_writes_the_same():
     feature = pytest.importorskip("tensorflow").train.Feature
     import tensorflow as tf

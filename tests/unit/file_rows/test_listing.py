@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
+import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -40,6 +42,18 @@ def test_a_file_that_two_wildcards_find_is_refused(folder):
         listed([folder / "b" / "2.txt", f"{folder}/*/2.txt"])
 
 
+def test_files_of_several_archives_are_refused(folder):
+    """Each archive is a file system, and all paths of a list are read from one."""
+    for name in ("1.zip", "2.zip"):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr("x.txt", name)
+            archive.writestr("y.txt", name)
+    of_one = [f"zip://y.txt::{folder}/1.zip", f"zip://x.txt::{folder}/1.zip"]
+    assert listed(of_one)[1] == ("y.txt", "x.txt")
+    with pytest.raises(ValueError, match=r"several file systems; pass those of one\. A server, .* and a ZIP"):
+        listed([*of_one, f"zip://x.txt::{folder}/2.zip"])
+
+
 def test_brackets_in_a_files_own_name_are_no_wildcard(folder):
     (folder / "a" / "x.txt").touch()
     assert names(folder / "a" / "[x].txt", folder) == ["a/[x].txt"]
@@ -71,6 +85,25 @@ def test_what_names_no_files_is_refused(paths, message):
 def test_a_folder_is_told_how_to_name_its_files(folder):
     with pytest.raises(ValueError, match="It is a folder: name its files"):
         listed(folder / "a")
+
+
+def test_files_that_have_come_since_are_found(monkeypatch):
+    """The packages of stores keep what they have listed."""
+    kept: dict[str, dict] = {}
+    find_anew = MemoryFileSystem.find
+
+    def find(self, path, **settings):
+        if path not in kept:
+            kept[path] = find_anew(self, path, **settings)
+        return kept[path]
+
+    monkeypatch.setattr(MemoryFileSystem, "find", find)
+    monkeypatch.setattr(MemoryFileSystem, "invalidate_cache", lambda self, path=None: kept.clear())
+    store = fsspec.filesystem("memory")
+    for number in (1, 2):
+        store.pipe_file(f"/of-today/{number}.txt", b"x" * number)
+        assert listed("memory://of-today/*.txt")[2] == [1, 2][:number]
+    store.rm("/of-today", recursive=True)
 
 
 def test_a_store_that_refuses_to_tell_is_told_in_words(monkeypatch):

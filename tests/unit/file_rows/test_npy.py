@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import numpy as np
@@ -42,6 +44,30 @@ def test_files_of_a_list_follow_each_other_in_its_order(folder):
 def test_files_of_a_store_are_read_there(folder):
     fsspec.filesystem("memory").pipe_file(f"{folder}/x.npy", (folder / "0.npy").read_bytes())
     np.testing.assert_array_equal(dt.npy(f"memory://{folder}/x.npy").compute(scheduler="synchronous"), X[:13])
+
+
+def test_files_of_one_path_in_two_archives_are_not_mistaken_for_each_other(folder):
+    """Dask computes what has one key once, for all who ask for it."""
+    for name in "01":
+        with zipfile.ZipFile(folder / f"{name}.zip", "w") as archive:
+            archive.writestr("x.bin", bytes([int(name)] * 6))
+    first, again, second = (dt.memmap(f"zip://x.bin::{folder}/{name}.zip", dtype="uint8") for name in "001")
+    assert first.name == again.name != second.name
+    assert second.compute(scheduler="synchronous").tolist() == [1] * 6
+
+
+def test_files_of_one_path_on_two_servers_are_not_mistaken_for_each_other(folder):
+    fsspec.filesystem("memory").pipe_file(f"{folder}/x.npy", (folder / "0.npy").read_bytes())
+    names = [dt.npy(f"memory://{folder}/x.npy", storage_options={"host": host}).name for host in ("a", "b", "a")]
+    assert names[0] == names[2] != names[1]
+
+
+@pytest.mark.parametrize("tag", ["ETag", "CRC", "sha", "Last-Modified", "modificationTime", "modify"])
+def test_a_file_that_was_written_anew_is_known_by_what_its_store_tells(tag):
+    def stamp(value):
+        return array_files.stamp_of(SimpleNamespace(info=lambda _: {"size": 3, "mimetype": "x", tag: value}), "a")
+
+    assert stamp("one") == stamp("one") != stamp("another")
 
 
 def test_what_has_no_rows_of_numbers_is_refused(folder):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
+from pathlib import Path
 
 import dask
 import fsspec
@@ -12,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_train.data.file_decoder import FileDecoder
+from dask_train.data.text import packed
 from dask_train.errors import DataError
 from dask_train.file_rows import source as source_module
 from dask_train.file_rows.reading import unpacked_paths
-from dask_train.file_rows.source import FileSet, bounds_of, decoded_arrays, files_source, packed_paths
+from dask_train.file_rows.source import FileSet, bounds_of, decoded_arrays, files_source, packed_paths, stored_sizes
 
 
 def length_of(content: bytes) -> np.ndarray:
@@ -73,6 +76,19 @@ def test_rows_are_paths_and_contents_beside_labels(file_set):
     rows = [tuple(row) for files, _ in parts for row in files]
     assert rows == list(zip(file_set.paths, CONTENTS, strict=True))
     assert np.concatenate([labels for _, labels in parts]).tolist() == [0, 10, 20, 30, 40]
+
+
+def test_files_have_names_that_are_no_utf_8(tmp_path):
+    """Shared memory holds text in UTF-8."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.bin")
+    Path(path).write_bytes(b"22")
+    files = FileSet(fs=fsspec.filesystem("file"), paths=(path,), sizes=np.array([2]), labels=None)
+    assert unpacked_paths(packed_paths(files.paths)) == [path]
+    ((rows,),) = computed(files_source(files, DECODER, skips=False).delayed_parts(None, list))
+    (name, content), (nbytes,) = rows[0], stored_sizes(files)
+    assert (name, content) == (f"{tmp_path}/\\udcff.bin", b"22")
+    assert packed(rows).nbytes == nbytes
+    assert computed([decoded_arrays(files, DECODER)[0]])[0].tolist() == [[2]]
 
 
 def test_files_without_labels_are_bare(file_set):

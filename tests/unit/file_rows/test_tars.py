@@ -6,10 +6,12 @@ import io
 import tarfile
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 
 import dask_train as dt
+from dask_train.data.text import packed
 from dask_train.errors import DataError
 from dask_train.file_rows.tars import samples_of
 
@@ -65,6 +67,12 @@ def test_members_belong_together_up_to_the_first_dot(tmp_path):
     with open(write(tmp_path / "a.tar", members), "rb") as file:
         found = list(samples_of(file))
     assert found == [("a.b/1", {"left.jpg": b"x", "txt": b"y"}), ("c/1", {"txt": b"z"})]
+
+
+def test_members_have_names_that_are_no_utf_8(tmp_path):
+    path = write(tmp_path / "a.tar", [("\udcff.bin", b"x")])
+    ((rows,),) = dask.compute(*dt.tars(path, features="bin", decode=decode).source().delayed_parts(None, list))
+    assert (packed(rows).size, rows[0, 0]) == (32 + len(rows[0, 0]) + 1, f"{path}/\\udcff")
 
 
 def test_capitals_of_endings_do_not_count(tmp_path):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import dask
 import dask.bag as db
 import dask.dataframe as dd
+import fsspec
 import pandas as pd
 import pytest
 
 import dask_train as dt
 from dask_train.errors import DataError
+from dask_train.file_rows import tfrecords
 
 ROWS = [{"x": [float(number), 0.5], "y": number % 3, "name": f"class {number % 2}"} for number in range(10)]
 
@@ -60,6 +63,20 @@ def test_a_frame_is_written(tmp_path):
         dt.to_tfrecords(f"memory://{tmp_path}", frame)
     rows = dt.tfrecords(f"memory://{tmp_path}/*.tfrecord", features="b", label="a")
     assert computed(rows) == [[[0.5], [1.5], [2.5]], [1, 2, 3]]
+
+
+def test_two_workers_may_write_a_file_at_the_same_time(tmp_path, monkeypatch):
+    """Dask may run a task again that is running elsewhere."""
+    fs, path, rename = fsspec.filesystem("file"), str(tmp_path / "part.tfrecord"), os.replace
+
+    def rename_late(*paths: str) -> None:
+        monkeypatch.setattr(os, "replace", rename)
+        tfrecords._written(fs, path, ROWS)
+        rename(*paths)
+
+    monkeypatch.setattr(os, "replace", rename_late)
+    tfrecords._written(fs, path, ROWS)
+    assert list(map(str, tmp_path.iterdir())) == [path]
 
 
 def test_a_damaged_record_is_told(folder):

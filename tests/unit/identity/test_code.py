@@ -19,6 +19,8 @@ from dask_train.identity.code import module_of
 from dask_train.identity.digest import digest
 
 NET = """
+import functools
+
 from {dependency} import scale
 
 class Net:
@@ -27,6 +29,10 @@ class Net:
 
 def call(x):
     return Net().call(x)
+
+@functools.cache
+def cached(x):
+    return scale(x)
 """
 
 
@@ -55,6 +61,7 @@ def modules(tmp_path, monkeypatch):
         lambda nets: nets.Net(),
         lambda nets: nets.Net().call,
         lambda nets: nets.call,
+        lambda nets: nets.cached,
         lambda nets: nets,
         lambda nets: functools.partial(nets.call, 1),
         lambda nets: lambda: nets.call,

@@ -433,6 +433,11 @@ def test_it_meets_the_others(ends, in_background):
     link.wait_at_most(0.1)
     with pytest.raises(StalledError, match=r"did not all come to a collective call within 0.1 s"):
         link.meet("h:1")
+    agent.say(Met(addresses=["h:1", "h:2"], error="", secret=b"s"))  # too late: nobody listens there any more
+    link.wait_at_most(60.0)
+    meeting = in_background(link.meet, "h:3")
+    agent.say(Met(addresses=["h:3", "h:2"], error="", secret=b"s"))
+    assert meeting.result(60).addresses == ["h:3", "h:2"]
 
 
 def test_it_knows_whose_process_is_gone_and_asks_for_a_restart(ends, in_background):
@@ -440,7 +445,7 @@ def test_it_knows_whose_process_is_gone_and_asks_for_a_restart(ends, in_backgrou
     assert link.lost_attempt(1) == -1
     for lost_attempt in (2, 1):
         agent.say(PeerLost(peer=1, lost_attempt=lost_attempt))
-    agent.say(Met(addresses=[], error="", secret=b""))
+    agent.say(Met(addresses=["h:1"], error="", secret=b""))
     in_background(link.meet, "h:1").result(60)  # what was said before has come
     assert (link.lost_attempt(1), link.lost_attempt(0)) == (2, -1), "an earlier start of it is lost as well"
     link.stay = Mock(side_effect=SystemExit)  # its agent ends it

@@ -79,6 +79,13 @@ import gc; gc.disable()
 import importlib, pickle, {libraries}
 from dask_train.settings.process import Settings
 assert Settings.here().differences() == [], Settings.here()
+for changed in ({{"op_determinism": True}}, {{"optimizer_options": {{"remapping": True}}}}):
+    try:
+        with Settings(changed={{"tensorflow": changed}}).in_task(alone=True):
+            raise AssertionError(changed)
+    except ValueError as error:
+        assert "can't be put back" in str(error), error
+assert Settings.here().differences() == [], Settings.here()
 {changes}
 print(pickle.dumps(Settings.here()).hex())
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -106,6 +107,19 @@ def test_a_task_beside_others_touches_nothing_that_they_share(library):
     values["x"] = 1
     with Settings(changed={"json": {"x": 1}}).in_task(alone=False):
         pass
+
+
+def test_a_task_sets_nothing_that_can_not_be_put_back(library):
+    values = {"x": 4}
+    library({"x": replace(fake(values)["x"], is_final=lambda value, before: value > before)})
+    with Settings(changed={"json": {"x": 3}}).in_task(alone=True):
+        assert values == {"x": 3}
+    with (
+        pytest.raises(ValueError, match=r"json's setting 'x' was 5 .* is 4 in this Dask worker.*can't be put back"),
+        Settings(changed={"json": {"x": 5}}).in_task(alone=True),
+    ):
+        pass
+    assert values == {"x": 4}
 
 
 @pytest.mark.parametrize("alone", [True, False, None])
