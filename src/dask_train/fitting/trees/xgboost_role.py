@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 import xgboost
-from xgboost.callback import CallbackContainer, EarlyStopping
+from xgboost.callback import CallbackContainer, EarlyStopping, LearningRateScheduler
 
 from dask_train.compat.xgboost import count_from
 from dask_train.data.columns import Column
@@ -251,7 +251,10 @@ class XGBoostRounds:
             params = {**params, "seed_per_iteration": True}
         booster = xgboost.Booster(params, [dtrain, *(rows for rows, _ in evals)], model_file=self._model)
         self._booster = booster = self._resumed(booster) if resumes else container.before_training(booster)
-        for number in loop.rounds(0 if self._ended else num_boost_round):
+        stop = 0 if self._ended else num_boost_round
+        if resumes and loop.position.epoch < stop:
+            self._schedule(container)
+        for number in loop.rounds(stop):
             if container.before_iteration(booster, number, dtrain, evals):
                 break
             if draws:
@@ -278,6 +281,12 @@ class XGBoostRounds:
             for callback in self._callbacks.callbacks:
                 count_from(callback, before)
         return booster
+
+    def _schedule(self, container: CallbackContainer) -> None:
+        """Set the learning rate of the next round, which a scheduler sets after a round, and no model holds."""
+        for callback in container.callbacks:
+            if isinstance(callback, LearningRateScheduler):
+                callback.after_iteration(self._booster, self._loop.position.epoch - 1, container.history)
 
     def _state(self, container: CallbackContainer) -> RankState:
         """Return what survives a round: the booster, and callbacks with the scores that they look at."""

@@ -102,6 +102,35 @@ def test_a_fit_that_a_callback_has_ended_goes_on_if_its_arguments_changed(tmp_pa
     assert fitted(XGBOOST, tmp_path, 9, []).num_rounds == 9
 
 
+def slower(number):
+    return 0.9 * 0.5**number
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["workers start again", "another call"])
+def test_a_round_that_resumes_has_the_rate_of_xgboosts_schedule(tmp_path, lost):
+    def trees(folder, rounds, **more):
+        callbacks = [xgboost.callback.LearningRateScheduler(slower)]
+        if lost:
+            callbacks.append(Rounds(lost=tmp_path / "lost"))
+        return fitted(XGBOOST, tmp_path / folder, rounds, callbacks, **more).estimator.get_booster().get_dump()
+
+    if lost:
+        with pytest.raises(InterruptedError):
+            trees("kept", 6, run="one")
+        found = trees("kept", 6, run="one")
+    else:
+        trees("kept", 3)
+        found = trees("kept", 6)
+    assert found == trees("whole", 6)
+
+
+def test_rates_for_fewer_rounds_are_asked_for_no_others(tmp_path):
+    rates = [0.3, 0.2, 0.1]
+    for rounds in (3, 2):
+        scheduler = xgboost.callback.LearningRateScheduler(rates[:rounds].__getitem__)
+        assert fitted(XGBOOST, tmp_path, rounds, [scheduler]).num_rounds == 3
+
+
 @pytest.mark.parametrize("then", [[], [xgboost.callback.EarlyStopping(rounds=50)]], ids=["new", "continued"])
 def test_early_stopping_of_xgboost_counts_rounds_from_the_first(tmp_path, then):
     start = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(X[:, :3], SIGNAL).get_booster()
