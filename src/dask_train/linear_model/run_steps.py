@@ -86,7 +86,9 @@ class RunSteps(SolverSteps):
         here = self._shared[self._number]
         if self.replaceable and self._loop.is_behind_step and step == here["step"]:
             return self._loop.pass_behind_step(loss=loss)
-        if self.stopped or step <= here["step"]:
+        if step < here["step"]:  # of a solver that takes its steps again, and stops where it had come to
+            return False
+        if self.stopped or step == here["step"]:
             return self.stopped
         self._tell(step, loss)
         here.update(step=step, state=state if self.keeps else None)

@@ -24,10 +24,8 @@ CUT = [slice(0, 25), slice(25, None)]
 class Loop:
     """What the steps of a solver see of the loop of a rank: it stops after so many steps."""
 
-    stopped = False
-
-    def __init__(self, kept, stops_after):
-        self._kept, self._stops_after, self.losses, self.states = kept, stops_after, [], []
+    def __init__(self, kept, stops_after, stopped):
+        self.stopped, self._kept, self._stops_after, self.losses, self.states = stopped, kept, stops_after, [], []
 
     def keep(self, state):
         self._state = state
@@ -49,8 +47,8 @@ class Loop:
 def run(ranks_of, tmp_path):
     """Runs a problem on two ranks; what each has found, the losses of the first one, and what a checkpoint has."""
 
-    def run(problem, solver, *, kept=None, stops_after=None):
-        loops = [Loop(None if kept is None else kept[rank], stops_after) for rank in range(2)]
+    def run(problem, solver, *, kept=None, stops_after=None, stopped=False):
+        loops = [Loop(None if kept is None else kept[rank], stops_after, stopped) for rank in range(2)]
 
         def task(rank):
             rank.steps = RunSteps(loops[rank.world_rank], has_own=solver == "admm", keeps=True)
@@ -100,6 +98,13 @@ def test_what_was_stopped_after_any_step_comes_to_the_same_bits(run, solver, sam
         (found, _), after, _ = run(problem, solver, kept=kept)
         assert (found[0].tobytes(), found[1:]) == (coef.tobytes(), (steps, True))
         assert [*before, *after] == losses
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_what_is_to_stop_at_the_step_that_it_resumes_at_takes_none(run, solver):
+    ((coef, *_), _), _, kept = run(logistic(solver), solver, stops_after=3)
+    (found, _), losses, _ = run(logistic(solver), solver, kept=kept, stopped=True)
+    assert (found[0].tobytes(), found[1:], losses) == (coef.tobytes(), (3, False), [])
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
