@@ -13,12 +13,13 @@ from unittest.mock import patch
 
 import numpy as np
 import xgboost
-from xgboost.callback import CallbackContainer, EarlyStopping, LearningRateScheduler
+from xgboost.callback import CallbackContainer, EarlyStopping, LearningRateScheduler, TrainingCallback
 
 from dask_train.compat.xgboost import count_from
 from dask_train.data.columns import Column
 from dask_train.fitting.trees.callbacks import KeptCallbacks
 from dask_train.fitting.trees.parts import TreeRows, classes_of, frame_of, parts_of
+from dask_train.fitting.trees.role import check_same_scores
 from dask_train.fitting.trees.spool import rows_to_train_on
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.fitting.trees.xgboost_ranks import exact, tell, unused_told
@@ -190,6 +191,35 @@ def _categories_of(start: Any) -> Any:
     return None if categories is None or categories.empty() else categories
 
 
+class SameScores(TrainingCallback):
+    """Refuses a call that resumes if its first round has other scores than those before; these may have had none.
+
+    It comes before callbacks that look at scores.
+
+    Parameters
+    ----------
+    history
+        The scores of the rounds before, by data set and metric.
+    """
+
+    def __init__(self, history: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+        super().__init__()
+        self._counts = _counts(history)
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002 - as XGBoost calls it
+        """Check the scores of the first round."""
+        if self._counts:
+            now = [pair for pair, count in _counts(evals_log).items() if count > self._counts.get(pair, 0)]
+            check_same_scores(self._counts, now)
+            self._counts = {}
+        return False
+
+
+def _counts(history: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[tuple[str, str], int]:
+    """Return the number of scores by data set and metric."""
+    return {(name, metric): len(values) for name, scores in history.items() for metric, values in scores.items()}
+
+
 class XGBoostRounds:
     """The rounds of ``xgboost.train``, in a loop that all ranks pass together.
 
@@ -247,6 +277,8 @@ class XGBoostRounds:
         container.callbacks = self._callbacks.callbacks
         loop, self._model = self._loop, xgb_model
         resumes = loop.keep(self._state(container)).steps > 0
+        if self._callbacks.resumed:
+            container.callbacks = [SameScores(container.history), *self._callbacks.callbacks]
         if draws := _draws(params):
             params = {**params, "seed_per_iteration": True}
         booster = xgboost.Booster(params, [dtrain, *(rows for rows, _ in evals)], model_file=self._model)

@@ -47,12 +47,13 @@ class Others(Rounds):
 
 def fitted(library, folder, rounds, callbacks, **more):
     """Fit with a checkpoint of each round, from which later calls resume."""
+    metrics = more.pop("metrics", None)
     settings = {"evals": (scored(library, PLAIN),), "keeps": True, **more}
     if library == XGBOOST:
-        model = xgboost.XGBRegressor(n_estimators=rounds, max_depth=2, callbacks=callbacks)
+        model = xgboost.XGBRegressor(n_estimators=rounds, max_depth=2, callbacks=callbacks, eval_metric=metrics)
     else:
         model = lightgbm.LGBMRegressor(n_estimators=rounds, num_leaves=4, verbose=-1)
-        settings["settings"] = {"callbacks": callbacks}
+        settings["settings"] = {"callbacks": callbacks, "eval_metric": metrics}
     found = grow(Alone(ROWS, folder, **{library: ROWS}), model, PLAIN, **settings)
     if library == XGBOOST:
         found.callbacks = found.estimator.callbacks
@@ -150,6 +151,42 @@ def test_early_stopping_of_lightgbm_has_its_own_arguments(tmp_path, then):
     best, rounds = (3, 4) if then else (4, 5)
     assert (found.estimator.best_iteration_, found.num_rounds) == (best, rounds)
     assert recorded["valid_0"]["l2"] == found.history["val_l2"][3:], "it was not there before"
+
+
+def mean_error(y_true, y_score):
+    return float(np.abs(y_true - y_score).mean())
+
+
+def mean_error_of_lightgbm(y_true, y_score):
+    return "mean_error", mean_error(y_true, y_score), False
+
+
+@LIBRARIES
+@pytest.mark.parametrize("stops", [False, True], ids=["", "stops early"])
+def test_a_call_that_resumes_is_refused_where_it_scores_otherwise(tmp_path, library, stops):
+    def fit(rounds, **more):
+        either = xgboost.callback.EarlyStopping(rounds=50), lightgbm.early_stopping(50, verbose=False)
+        return fitted(library, tmp_path, rounds, [either[library == LIGHTGBM]] if stops else [], **more)
+
+    own = mean_error if library == XGBOOST else mean_error_of_lightgbm
+    metrics = ["mape", own]
+    fit(3, metrics=metrics)
+    of_other_calls = ({"metrics": own}, rf".*mean_error of {library}.*"), ({"metrics": metrics, "evals": ()}, "none")
+    for others, told in of_other_calls:
+        there = rf"scores of the checkpoint are .*mean_error of {library}.*, and those of this call are {told}\. Pass"
+        if not stops or "evals" not in others:
+            with pytest.raises(ValueError, match=there):
+                fit(6, **others)
+    assert len(fit(6, metrics=metrics).history["val_mean_error"]) == 6
+
+
+def test_scores_may_begin_where_a_fit_of_xgboost_resumes(tmp_path):
+    for library in (XGBOOST, LIGHTGBM):
+        fitted(library, tmp_path / library, 3, [], evals=())
+    found = fitted(XGBOOST, tmp_path / XGBOOST, 5, [])
+    assert {name: len(values) for name, values in found.history.items()} == {"val_rmse": 2}
+    with pytest.raises(ValueError, match=r"scores of the checkpoint are none, and .* are l2 of valid_0\. Pass"):
+        fitted(LIGHTGBM, tmp_path / LIGHTGBM, 5, [])
 
 
 def test_lists_of_a_longer_fit_and_dicts_are_those_of_the_call_that_resumes(tmp_path):
