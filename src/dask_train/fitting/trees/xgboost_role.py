@@ -31,6 +31,8 @@ from dask_train.trainers.common.rounds import RoundLoop
 FREE = frozenset({"n_estimators", "n_jobs", "callbacks", "verbosity"})
 # Matrices that are made of parts.
 OF_PARTS = (xgboost.QuantileDMatrix, xgboost.ExtMemQuantileDMatrix)
+# Attributes of callbacks that choose the score that these look at.
+_LOOKS_AT = {EarlyStopping: ("data", "metric_name")}
 
 
 def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
@@ -273,7 +275,7 @@ class XGBoostRounds:
         if early_stopping_rounds:
             callbacks.append(EarlyStopping(rounds=early_stopping_rounds))
         container = CallbackContainer(callbacks, metric=custom_metric, output_margin=callable(obj))
-        self._callbacks = KeptCallbacks(container.callbacks, self._task.run)
+        self._callbacks = KeptCallbacks(container.callbacks, self._task.run, _LOOKS_AT)
         container.callbacks = self._callbacks.callbacks
         loop, self._model = self._loop, xgb_model
         resumes = loop.keep(self._state(container)).steps > 0

@@ -189,6 +189,17 @@ def test_scores_may_begin_where_a_fit_of_xgboost_resumes(tmp_path):
         fitted(LIGHTGBM, tmp_path / LIGHTGBM, 5, [])
 
 
+def test_early_stopping_of_xgboost_that_looks_at_another_score_begins_anew(tmp_path):
+    def stopping(metric, rounds, **more):
+        return xgboost.callback.EarlyStopping(rounds=rounds, metric_name=metric, **more)
+
+    metrics = ["mae", "rmse"]
+    fitted(XGBOOST, tmp_path, 3, [stopping("mae", 50)], metrics=metrics)
+    found = fitted(XGBOOST, tmp_path, 9, [stopping("rmse", 2, min_delta=1e9)], metrics=metrics)
+    assert (found.estimator.best_iteration, found.num_rounds) == (3, 6)
+    assert float(found.estimator.get_booster().attr("best_score")) == pytest.approx(found.history["val_rmse"][3])
+
+
 def test_lists_of_a_longer_fit_and_dicts_are_those_of_the_call_that_resumes(tmp_path):
     rows = {"validation_data": (X[:50, :3], SIGNAL[:50]), "workers": 0, "verbose": 0}
     rates, kept = [0.1] * 3 + [0.5] * 2, dt.Checkpoint(tmp_path, every_steps=1)
