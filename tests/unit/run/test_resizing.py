@@ -205,6 +205,15 @@ def test_one_that_is_to_leave_and_is_lost_comes_once_more_for_the_others(run):
     assert settled(run) == (2, "")
 
 
+def test_all_start_again_where_one_that_joins_can_not_meet_the_others_which_have_been_told(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    meets(run, "worker/0", 3)
+    assert run.fails("worker/2", "OSError: no.") == ["Free worker/2", "Kill worker/0#0@a", "Kill worker/1#0@b"]
+    assert settled(run) == (2, "all workers start again, as many as there were: worker 2 raised OSError: no.")
+    assert run.exits("worker/0", "worker/1") == ["PlaceRoles worker/0 worker/1"]
+
+
 def test_where_all_start_again_there_are_as_many_as_before(run):
     asked(run, 3)
     joins(run, "worker/2")
