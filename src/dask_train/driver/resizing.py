@@ -9,7 +9,7 @@ from dask_train.driver.loop import Driver
 from dask_train.errors import ClosedError, PlacementError
 from dask_train.run import events
 from dask_train.run.bounds import LEAST
-from dask_train.run.resizing import ROLE
+from dask_train.run.resizing import ROLE, leftover
 from dask_train.run.state import Phase, ResizePhase, SizeChange
 
 _FOR = (
@@ -82,9 +82,13 @@ async def change(driver: Driver, workers: int, timeout_s: float = 0.0) -> None:
 
 
 def _can_be_asked(driver: Driver) -> bool:
-    """Return whether a run trains, and no change that was cancelled is under way, or still to be begun."""
+    """Return whether a run trains, no change that was cancelled is under way, or still to be begun, and none lingers.
+
+    Else one that joins could take the place of a process that has left and is about to return, and end it.
+    """
     is_free = not driver.num_resizes or _is_settled(driver.state.resize, driver.num_resizes - 1)
-    return is_free and driver.state.phase is Phase.RUNNING and driver.state.met
+    trains = driver.state.phase is Phase.RUNNING and driver.state.met
+    return is_free and trains and not leftover(driver.state)
 
 
 def _is_settled(resize: SizeChange | None, number: int) -> bool:

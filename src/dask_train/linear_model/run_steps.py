@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
+
 from dask_train.linear_model.steps import Found, SolverSteps
 from dask_train.trainers.common.agreement import SessionAgreement
 from dask_train.trainers.common.rank_state import RankState
@@ -86,12 +88,19 @@ class RunSteps(SolverSteps):
         here = self._shared[self._number]
         if self.replaceable and self._loop.is_behind_step and step == here["step"]:
             return self._loop.pass_behind_step(loss=loss)
-        if self.stopped or step <= here["step"]:
+        if step < here["step"]:  # of a solver that takes its steps again, and stops where it had come to
+            return False
+        if self.stopped or step == here["step"]:
             return self.stopped
         self._tell(step, loss)
         here.update(step=step, state=state if self.keeps else None)
         self._own[self._number] = own if self.keeps else None
         return self._loop.step_done(loss=loss)
+
+    def coordinates(self, means: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the coordinates of the solver's run, the first ones: rows that are cut otherwise have others."""
+        means, scale = self._shared[self._number].setdefault("coordinates", (means, scale))
+        return means, scale
 
     def end(self, found: Found) -> None:
         """Keep what was found in place of the state; one that has not converged may take more steps later."""

@@ -87,19 +87,23 @@ def standardised(ranks: Ranks, objective: Objective, sample: Sample | None = Non
     """Return the problem in coordinates of about unit curvature, found in a pass or two; the same on all ranks.
 
     With a sample the passes are over its rows, unless a feature is constant there: any coordinates near these will do.
+    A solver that resumes has those in which it began, whatever the sample is now.
     """
     if sample is None:
-        return _scaled(objective, *_moments(ranks, objective))
+        return _scaled(ranks, objective, *_moments(ranks, objective))
     means, squares, variance = _moments(ranks, objective.of(sample))
     if (variance > _CONSTANT * squares).all():
-        return _scaled(objective, means, squares, variance)
+        return _scaled(ranks, objective, means, squares, variance)
     return standardised(ranks, objective)
 
 
-def _scaled(objective: Objective, means: np.ndarray, squares: np.ndarray, variance: np.ndarray) -> Standardised:
+def _scaled(
+    ranks: Ranks, objective: Objective, means: np.ndarray, squares: np.ndarray, variance: np.ndarray
+) -> Standardised:
     varies = np.where(variance > _CONSTANT * squares, variance, squares)
     # A penalty that outweighs the rows bends the problem as much as they do.
-    return Standardised(objective, means, scales_of(varies + objective.penalty[: objective.num_features]))
+    scale = scales_of(varies + objective.penalty[: objective.num_features])
+    return Standardised(objective, *ranks.steps.coordinates(means, scale))
 
 
 def _moments(ranks: Ranks, objective: Objective) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -62,6 +62,10 @@ class SolverSteps:
         """
         return False
 
+    def coordinates(self, means: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the coordinates of the solver's run: these, or those in which the state is that it resumes from."""
+        return means, scale
+
     def end(self, found: Found) -> None:
         """End the solver's run; of one that has converged nothing else is kept."""
 

@@ -31,6 +31,7 @@ def ticked(update: StateUpdate, _: events.Ticked) -> None:
     elif update.phase is Phase.RUNNING:
         _late_replacements(update)
         if update.phase is Phase.RUNNING:
+            _end_leftovers(update)
             _give_up_on_killed(update)
             _stalled(update)
     elif update.phase is Phase.COMPLETING:
@@ -97,6 +98,13 @@ def _late_replacements(update: StateUpdate) -> None:
         what = f"{names} did not meet the other roles within {update.plan.rendezvous_s:g} s."
         cause = "A firewall between the Dask workers' hosts, or a peer that hangs."
         _end_launch(update, meeting, what, cause, "Try dask train doctor, or raise train.rendezvous.timeout.")
+
+
+def _end_leftovers(update: StateUpdate) -> None:
+    """End workers that have left the run, and do not return: another change of the number waits for them."""
+    for key in () if resizing.joining(update) else resizing.leftover(update):
+        if update.time - update.last_moved(update.roles[key]) > update.plan.progress_s:
+            update.kill(key)
 
 
 def _services_linger(update: StateUpdate) -> None:

@@ -30,7 +30,11 @@ def failed(turn: StateUpdate, key: Key, message: Failed) -> None:
     turn.move(key, RolePhase.GONE)
     if turn.phase in _GOING_DOWN or _needed_no_more(turn, [key]):
         return
-    if not resizing.not_missed(turn, [key], f"{name_of(key)} raised {message.error}"):
+    cause = f"{name_of(key)} raised {message.error}"
+    if not resizing.not_missed(turn, [key], cause):
+        return
+    if key in resizing.joining(turn):  # it has met no others yet, which wait for it, and have trained without it
+        _mend(turn, [key], cause, _blame(Verdict.ROLE_FAILED, key, cause), _failure(turn, [key]))
         return
     if message.launching and turn.phase is Phase.LAUNCHING:  # it has met no others yet, so the fault is its own
         turn.end(_blame(Verdict.LAUNCH, key, f"{name_of(key)} could not start: {message.error}"))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from dask_train.run import events
 from dask_train.run.commands import Free, Key, PlaceRoles
 from dask_train.run.messages import Resize
-from dask_train.run.state import Phase, ResizePhase, Role, RolePhase, SizeChange
+from dask_train.run.state import ALIVE, Phase, ResizePhase, Role, RolePhase, RunState, SizeChange
 from dask_train.run.state_update import StateUpdate
 
 # The training role whose number may change.
@@ -63,6 +63,12 @@ def is_to_leave(turn: StateUpdate, key: Key) -> bool:
 def has_left(turn: StateUpdate, key: Key) -> bool:
     """Return whether a role that is to leave has done so."""
     return is_to_leave(turn, key) and turn.roles[key].phase is RolePhase.RETURNED
+
+
+def leftover(turn: StateUpdate | RunState) -> list[Key]:
+    """Return the roles that a settled change has left without a part in the run, and that have not ended yet."""
+    known = turn.plan.role_keys()
+    return [key for key, role in turn.roles.items() if key not in known and role.phase in ALIVE]
 
 
 def members(turn: StateUpdate) -> tuple[Key, ...]:

@@ -15,6 +15,8 @@ from typing import Any
 AllScores = Sequence[Mapping[str, Any]]
 # Names in rules for the progress of the run.
 PROGRESS = frozenset({"steps", "seconds"})
+# Of a scorer: how many steps parameter servers have taken.
+UPDATES = "updates"
 # Of a score of ``fit``: an epoch counts when it has ended, as in the history. Within it scores have the step, too.
 EPOCH = "epoch"
 WITHIN_AN_EPOCH = frozenset({"step", "num_steps"})
@@ -88,3 +90,22 @@ def tells(name: str, score: Mapping[str, Any]) -> bool:
 def origin(score: Mapping[str, Any]) -> str:
     """Return who reported a score, as `` (scorer 0)``; ``""`` where it does not say."""
     return f" ({score['role']} {score.get('rank', '')}".rstrip() + ")" if "role" in score else ""
+
+
+# How far each role is, by name and rank: its last attempt, and the epoch or updates, and step, that it has reached in
+# earlier ones, and in all.
+Reached = dict[tuple[Any, Any], tuple[int, tuple[float, float], tuple[float, float]]]
+_NOWHERE = (-math.inf, -math.inf)
+
+
+def comes_again(score: Mapping[str, Any], reached: Reached) -> bool:
+    """Return whether a role has reported this epoch or step in an earlier attempt; note how far it is."""
+    unit = next((name for name in (EPOCH, UPDATES) if name in score), None)
+    if unit is None or "attempt" not in score:
+        return False
+    role, attempt = (score.get("role"), score.get("rank")), score["attempt"]
+    place = (number(score[unit]), number(score.get("step", math.inf)))
+    last, before, furthest = reached.get(role, (attempt, _NOWHERE, _NOWHERE))
+    before = furthest if attempt > last else before
+    reached[role] = (attempt, before, max(furthest, place))
+    return place <= before

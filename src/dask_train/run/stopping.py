@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from dask_train.input_errors import made_at_the_call
-from dask_train.run.stop_rule import EPOCH, AllScores, RunProgress, StopRule, number, origin
+from dask_train.run.stop_rule import (
+    EPOCH,
+    AllScores,
+    Reached,
+    RunProgress,
+    StopRule,
+    comes_again,
+    number,
+    origin,
+)
 from dask_train.run.threshold import Threshold
 
 __all__ = ["AnyOf", "Condition", "Patience", "RunProgress", "AllScores", "StopRule", "Threshold", "check_stop"]
@@ -46,16 +55,17 @@ class Patience(StopRule):
     whole history when one has ended, also at that before a resume, and stop there. With ``ps=`` or ``scorer=``, and in
     ``dt.train``, the client looks at all reports of all roles as they arrive, and roles stop some time later.
 
-    NaN is never better; unlike Keras, that holds for the first report too.
+    NaN is never better; unlike Keras, that holds for the first report too. A role that starts again from a checkpoint
+    may report some epochs again. These reports don't count if they have an ``epoch``, or a scorer's ``updates``.
 
     References
     ----------
     .. [1] https://keras.io/api/callbacks/early_stopping/
     """
 
-    # What the last call has seen: the list of scores, their number, the best, and how many came after it; no part
-    # of the value, and no rule needs it.
-    _last: ClassVar[tuple[AllScores, int, float, int, bool]] = ((), 0, math.inf, 0, True)
+    # What the last call has seen: the list of scores, their number, the best, how many came after it, whether none came
+    # at all, and how far roles are; no part of the value, and no rule needs it.
+    _last: ClassVar[tuple[AllScores, int, float, int, bool, Reached]] = ((), 0, math.inf, 0, True, {})
 
     monitor: str
     patience: int
@@ -96,14 +106,15 @@ class Patience(StopRule):
         monitor = self.monitor
         grows = self.mode == "max" or (self.mode == "auto" and any(part in monitor.lower() for part in _GROWING))
         sign = -1.0 if grows else 1.0
-        seen, num_seen, best, waited, first = self._last
+        seen, num_seen, best, waited, first, reached = self._last
+        reached = dict(reached)  # who finds a reason keeps nothing
         if seen is not scores or num_seen != since:  # of another run, or after a pickle
-            num_seen, best, waited, first = 0, math.inf, 0, True
+            num_seen, best, waited, first, reached = 0, math.inf, 0, True, {}
             if not any(monitor in scores[place] for place in range(since, len(scores))):
                 return ""
         for place in range(num_seen, len(scores)):
             score = scores[place]
-            if monitor not in score:
+            if monitor not in score or comes_again(score, reached):
                 continue
             value = sign * number(score[monitor])
             if value + self.min_delta < best:
@@ -114,7 +125,7 @@ class Patience(StopRule):
                 since_best = f"better than {sign * best:.4g}" if math.isfinite(best) else "a number"
                 return f"{monitor} was not {since_best} in {waited} reports{origin(score)}"
             first = False
-        object.__setattr__(self, "_last", (scores, len(scores), best, waited, first))
+        object.__setattr__(self, "_last", (scores, len(scores), best, waited, first, reached))
         return ""
 
     def __getstate__(self) -> dict[str, Any]:

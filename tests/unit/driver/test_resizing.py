@@ -11,7 +11,7 @@ from dask_train.driver.resizing import check_resize, resize
 from dask_train.driver.settings import RunSettings
 from dask_train.errors import ClosedError, PlacementError
 from dask_train.run.events import ResizeCancelled
-from dask_train.run.state import Phase, ResizePhase, SizeChange
+from dask_train.run.state import Phase, ResizePhase, Role, RolePhase, RunPlan, SizeChange
 
 
 def refuses(workers):
@@ -28,8 +28,8 @@ class Driver:
     def __init__(self, *reasons, in_place=True, resizes=refuses, streaming=False):
         run = RunSettings(resizes=resizes, streaming=streaming)
         self.job = SimpleNamespace(id="run-1", run=run, plan=SimpleNamespace(in_place=in_place))
-        plan = SimpleNamespace(counts={"worker": 2})
-        self.state = SimpleNamespace(phase=Phase.LAUNCHING, met=False, resize=None, plan=plan)
+        plan = RunPlan(counts={"worker": 2}, training=frozenset({"worker"}))
+        self.state = SimpleNamespace(phase=Phase.LAUNCHING, met=False, resize=None, plan=plan, roles={})
         self.history, self.over, self.asked, self.reasons = SimpleNamespace(outcome="it has ended"), False, [], reasons
         self.resizing, self.num_resizes, self.cancelled = asyncio.Lock(), 0, []
 
@@ -97,6 +97,21 @@ def test_a_call_that_is_interrupted_cancels_the_change_and_the_next_one_waits_fo
 
     asyncio.run(ask())
     assert driver.asked == [(0, 8, 600.0), (1, 4, 0.0)]
+
+
+def test_workers_that_have_left_end_before_others_may_come():
+    driver = Driver("")
+    driver.state.roles["worker", 2] = Role(phase=RolePhase.RUNNING)
+
+    async def ask():
+        asking = asyncio.ensure_future(resize(driver, 3, 0.0))
+        await asyncio.sleep(0.01)
+        assert driver.asked == [], "it would be ended on its way"
+        driver.state.roles["worker", 2] = Role(phase=RolePhase.RETURNED)
+        await asyncio.wait_for(asking, 10)
+
+    asyncio.run(ask())
+    assert driver.asked == [(0, 3, 0.0)]
 
 
 def test_a_run_that_ends_meanwhile_is_over():

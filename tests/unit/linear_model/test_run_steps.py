@@ -13,7 +13,7 @@ from dask_train.linear_model.penalised_squares import PenalisedSquares
 from dask_train.linear_model.rows import rows_of
 from dask_train.linear_model.run_steps import RunSteps
 from dask_train.linear_model.sampling import Sample
-from dask_train.linear_model.solving import SOLVERS, WITH_L1, solved
+from dask_train.linear_model.solving import FIRST_ORDER, SOLVERS, WITH_L1, solved
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 3)) * [1.0, 3.0, 0.3]
@@ -24,10 +24,8 @@ CUT = [slice(0, 25), slice(25, None)]
 class Loop:
     """What the steps of a solver see of the loop of a rank: it stops after so many steps."""
 
-    stopped = False
-
-    def __init__(self, kept, stops_after):
-        self._kept, self._stops_after, self.losses, self.states = kept, stops_after, [], []
+    def __init__(self, kept, stops_after, stopped):
+        self.stopped, self._kept, self._stops_after, self.losses, self.states = stopped, kept, stops_after, [], []
 
     def keep(self, state):
         self._state = state
@@ -49,8 +47,8 @@ class Loop:
 def run(ranks_of, tmp_path):
     """Runs a problem on two ranks; what each has found, the losses of the first one, and what a checkpoint has."""
 
-    def run(problem, solver, *, kept=None, stops_after=None):
-        loops = [Loop(None if kept is None else kept[rank], stops_after) for rank in range(2)]
+    def run(problem, solver, *, kept=None, stops_after=None, stopped=False):
+        loops = [Loop(None if kept is None else kept[rank], stops_after, stopped) for rank in range(2)]
 
         def task(rank):
             rank.steps = RunSteps(loops[rank.world_rank], has_own=solver == "admm", keeps=True)
@@ -70,16 +68,16 @@ def run(ranks_of, tmp_path):
     return run
 
 
-def logistic(solver, *, max_iter=2000, samples=False):
-    """A problem for ranks: a logistic regression, perhaps with a sample that is fitted first."""
+def logistic(solver, *, max_iter=2000, samples=False, first=0):
+    """A problem for ranks: a logistic regression, perhaps with a sample that is fitted first, of every second row."""
 
     def problem(ranks):
         parts = [rows_of(*part) for part in ranks.partitions()]
         l1 = 0.02 if solver in WITH_L1 else 0.0
         known = {"fit_intercept": True, "penalty": 0.05, "l1": l1, "total": 60.0}
         objective = Objective(ranks, parts, Logistic(), 3, **known)
-        some = [(x[::2], y[::2], weight[::2]) for x, y, weight in parts]
-        sample = Sample(some, 31.0, 1e-2) if samples else None
+        some = [(x[first::2], y[first::2], weight[first::2]) for x, y, weight in parts]
+        sample = Sample(some, 31.0 - 2 * first, 1e-2) if samples else None
         return solved(ranks, objective, solver, np.zeros(4), 1e-9, max_iter, sample)
 
     return problem
@@ -100,6 +98,23 @@ def test_what_was_stopped_after_any_step_comes_to_the_same_bits(run, solver, sam
         (found, _), after, _ = run(problem, solver, kept=kept)
         assert (found[0].tobytes(), found[1:]) == (coef.tobytes(), (steps, True))
         assert [*before, *after] == losses
+
+
+@pytest.mark.parametrize("solver", sorted({*FIRST_ORDER} - {"admm"}))
+def test_what_resumes_with_another_sample_has_the_coordinates_of_its_state(run, solver):
+    problem = logistic(solver, samples=True)
+    (whole, _), losses, _ = run(problem, solver)
+    _, before, kept = run(problem, solver, stops_after=2)
+    (found, _), after, _ = run(logistic(solver, samples=True, first=1), solver, kept=kept)
+    assert (found[0].tobytes(), found[1:]) == (whole[0].tobytes(), whole[1:])
+    assert [*before, *after] == losses
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_what_is_to_stop_at_the_step_that_it_resumes_at_takes_none(run, solver):
+    ((coef, *_), _), _, kept = run(logistic(solver), solver, stops_after=3)
+    (found, _), losses, _ = run(logistic(solver), solver, kept=kept, stopped=True)
+    assert (found[0].tobytes(), found[1:], losses) == (coef.tobytes(), (3, False), [])
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

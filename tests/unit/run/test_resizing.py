@@ -7,6 +7,7 @@ import pytest
 from dask_train.run import events, messages
 from dask_train.run.commands import PlaceRoles
 from dask_train.run.recovery import RecoveryPolicy
+from dask_train.run.resizing import leftover
 from dask_train.run.state import Phase, ResizePhase, RolePhase
 
 IN_PLACE = {"counts": {"worker": 2}, "agree": True, "in_place": True, "recovery": RecoveryPolicy(scope="in_place")}
@@ -88,6 +89,22 @@ def test_those_that_leave_are_not_missed(run):
     for rank in range(3):
         meets(run, f"worker/{rank}", 4)
     assert settled(run) == (4, "")
+
+
+def test_one_that_has_left_and_does_not_return_is_ended(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    for number, size in enumerate((3, 2)):
+        asked(run, size, number)
+        meets(run, "worker/0", size)
+        meets(run, "worker/1", size)
+    assert leftover(run.state) == [("worker", 2)]
+    run.happens(events.Progressed, "worker/0", after=run.plan.progress_s - 5)
+    assert run.tick() == []
+    run.happens(events.Progressed, "worker/0", after=10)
+    assert run.tick() == ["Kill worker/2#0@d"]
+    assert run.exits("worker/2") == []
+    assert leftover(run.state) == []
 
 
 def test_the_run_ends_when_those_have_returned_that_it_has(run):
@@ -186,6 +203,15 @@ def test_one_that_is_to_leave_and_is_lost_comes_once_more_for_the_others(run):
     meets(run, "worker/0", 2)
     meets(run, "worker/1", 2)
     assert settled(run) == (2, "")
+
+
+def test_all_start_again_where_one_that_joins_can_not_meet_the_others_which_have_been_told(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    meets(run, "worker/0", 3)
+    assert run.fails("worker/2", "OSError: no.") == ["Free worker/2", "Kill worker/0#0@a", "Kill worker/1#0@b"]
+    assert settled(run) == (2, "all workers start again, as many as there were: worker 2 raised OSError: no.")
+    assert run.exits("worker/0", "worker/1") == ["PlaceRoles worker/0 worker/1"]
 
 
 def test_where_all_start_again_there_are_as_many_as_before(run):

@@ -95,6 +95,20 @@ def test_patience_says_what_it_waited_for():
     assert Patience("x", 1).met(scores("x", math.nan), START) == ""  # as in Keras, never at the first report
 
 
+def test_patience_does_not_count_reports_that_come_again_after_a_restart():
+    def report(epoch, value, attempt, rank=0, **more):
+        return {"val_loss": value, "epoch": epoch, "role": "worker", "rank": rank, "attempt": attempt, **more}
+
+    before = [report(epoch, value, 0) for epoch, value in enumerate([0.9, 0.5, 0.3, 0.4])]
+    again = [report(1, 0.5, 1), report(2, 0.3, 1, step=4, num_steps=8), report(2, 0.3, 1), report(3, 0.4, 1)]
+    rule, found = Patience("val_loss", 3), before + again
+    assert rule.met(found, START) == ""
+    found += [report(4, 0.5, 2, rank=1), report(4, 0.5, 1)]
+    for _ in range(2):
+        assert rule.met(found, START, since=8) == "val_loss was not better than 0.3 in 3 reports (worker 0)"
+    assert rule.met([*before, *again, report(2, 0.3, 2), report(3, 0.4, 2), report(4, 0.2, 2)], START) == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "settings", "error", "text"),
     [

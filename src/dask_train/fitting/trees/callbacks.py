@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -24,6 +24,9 @@ class KeptCallbacks:
         As they are before training begins.
     run
         That of the task, which each call has its own of.
+    looks_at
+        Attributes by which callbacks of a class choose the score that they look at: one that is to look at another
+        score than its predecessor begins anew. Default: there are none.
 
     Attributes
     ----------
@@ -32,13 +35,15 @@ class KeptCallbacks:
     resumed
         Whether they continue those of an earlier call.
     unmatched
-        Those that begin anew there, as there was none of their class.
+        Those that begin anew there, as there was none of their class, or it looked at another score.
     as_before
         Whether the earlier ones are all there, with the arguments of then, so that what they have ended stays ended.
     """
 
-    def __init__(self, callbacks: Sequence[Any], run: str) -> None:
-        self.callbacks = list(callbacks)
+    def __init__(
+        self, callbacks: Sequence[Any], run: str, looks_at: Mapping[type[Any], Collection[str]] | None = None
+    ) -> None:
+        self.callbacks, self._looks_at = list(callbacks), looks_at or {}
         self.resumed, self.unmatched, self.as_before = False, list[Any](), True
         self._passed, self._run = tuple(callbacks), run
         # LightGBM sets the order by their places in this call.
@@ -93,8 +98,16 @@ class KeptCallbacks:
             waiting.remove(own)
             _, arguments, changed = own
             self.as_before &= progress.has_arguments(arguments)
+            if not progress.has_arguments(self._of_score(callback, arguments)):
+                self.unmatched.append(callback)
+                continue
             progress.take(in_own_dicts(callback, without_code(changed)))
         self.as_before &= not waiting
+
+    def _of_score(self, callback: Any, arguments: Mapping[str, str]) -> dict[str, str]:
+        """Return those arguments of a callback that choose the score that it looks at."""
+        names = {name for kind, own in self._looks_at.items() if isinstance(callback, kind) for name in own}
+        return {name: value for name, value in arguments.items() if name in names}
 
 
 def in_own_dicts(callback: Any, values: Mapping[str, Any]) -> dict[str, Any]:

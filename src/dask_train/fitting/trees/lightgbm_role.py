@@ -25,6 +25,7 @@ from dask_train.fitting.trees.lightgbm_params import last_scores, not_in_the_mod
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
 from dask_train.fitting.trees.parts import TreeRows, classes_of
+from dask_train.fitting.trees.role import check_same_scores
 from dask_train.fitting.trees.spool import rows_to_train_on
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
@@ -187,6 +188,8 @@ class LightGBMRounds:
                 add_to_first_tree(booster, self._sets.first_score)
             env.evaluation_result_list = self._scored(feval)
             if self._kept.resumed and number == first:
+                then = [(name, metric) for name, by_metric in record.eval_result.items() for metric in by_metric]
+                check_same_scores(then, [each[:2] for each in env.evaluation_result_list])
                 for callback in in_order:
                     continue_stopping(callback, env)
             anew = replace(env, begin_iteration=first)  # where callbacks begin that were not there before

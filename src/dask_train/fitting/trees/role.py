@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -102,4 +102,22 @@ def check_same(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             f"The checkpoint is of another fit: {differences}. Go on with the same estimator and data; only "
             "n_estimators and the number of workers may differ. Or begin anew, in another folder or without "
             "resume=True."
+        )
+
+
+def check_same_scores(then: Collection[tuple[str, str]], now: Collection[tuple[str, str]]) -> None:
+    """Check that rounds are scored as those before them: the same metrics of the same data sets.
+
+    Raises
+    ------
+    ValueError
+        They are not; lists of scores would have no value of some rounds.
+    """
+    if set(then) != set(now):
+        there, here = (
+            ", ".join(f"{metric} of {name}" for name, metric in sorted(set(pairs))) or "none" for pairs in (then, now)
+        )
+        raise ValueError(
+            f"The scores of the checkpoint are {there}, and those of this call are {here}. Pass the validation sets "
+            "and metrics of then. Or begin anew, in another folder or without resume=True."
         )

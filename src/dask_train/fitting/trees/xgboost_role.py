@@ -13,12 +13,13 @@ from unittest.mock import patch
 
 import numpy as np
 import xgboost
-from xgboost.callback import CallbackContainer, EarlyStopping
+from xgboost.callback import CallbackContainer, EarlyStopping, LearningRateScheduler, TrainingCallback
 
 from dask_train.compat.xgboost import count_from
 from dask_train.data.columns import Column
 from dask_train.fitting.trees.callbacks import KeptCallbacks
 from dask_train.fitting.trees.parts import TreeRows, classes_of, frame_of, parts_of
+from dask_train.fitting.trees.role import check_same_scores
 from dask_train.fitting.trees.spool import rows_to_train_on
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.fitting.trees.xgboost_ranks import exact, tell, unused_told
@@ -30,6 +31,8 @@ from dask_train.trainers.common.rounds import RoundLoop
 FREE = frozenset({"n_estimators", "n_jobs", "callbacks", "verbosity"})
 # Matrices that are made of parts.
 OF_PARTS = (xgboost.QuantileDMatrix, xgboost.ExtMemQuantileDMatrix)
+# Attributes of callbacks that choose the score that these look at.
+_LOOKS_AT = {EarlyStopping: ("data", "metric_name")}
 
 
 def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
@@ -190,6 +193,35 @@ def _categories_of(start: Any) -> Any:
     return None if categories is None or categories.empty() else categories
 
 
+class SameScores(TrainingCallback):
+    """Refuses a call that resumes if its first round has other scores than those before; these may have had none.
+
+    It comes before callbacks that look at scores.
+
+    Parameters
+    ----------
+    history
+        The scores of the rounds before, by data set and metric.
+    """
+
+    def __init__(self, history: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+        super().__init__()
+        self._counts = _counts(history)
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002 - as XGBoost calls it
+        """Check the scores of the first round."""
+        if self._counts:
+            now = [pair for pair, count in _counts(evals_log).items() if count > self._counts.get(pair, 0)]
+            check_same_scores(self._counts, now)
+            self._counts = {}
+        return False
+
+
+def _counts(history: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[tuple[str, str], int]:
+    """Return the number of scores by data set and metric."""
+    return {(name, metric): len(values) for name, scores in history.items() for metric, values in scores.items()}
+
+
 class XGBoostRounds:
     """The rounds of ``xgboost.train``, in a loop that all ranks pass together.
 
@@ -243,15 +275,20 @@ class XGBoostRounds:
         if early_stopping_rounds:
             callbacks.append(EarlyStopping(rounds=early_stopping_rounds))
         container = CallbackContainer(callbacks, metric=custom_metric, output_margin=callable(obj))
-        self._callbacks = KeptCallbacks(container.callbacks, self._task.run)
+        self._callbacks = KeptCallbacks(container.callbacks, self._task.run, _LOOKS_AT)
         container.callbacks = self._callbacks.callbacks
         loop, self._model = self._loop, xgb_model
         resumes = loop.keep(self._state(container)).steps > 0
+        if self._callbacks.resumed:
+            container.callbacks = [SameScores(container.history), *self._callbacks.callbacks]
         if draws := _draws(params):
             params = {**params, "seed_per_iteration": True}
         booster = xgboost.Booster(params, [dtrain, *(rows for rows, _ in evals)], model_file=self._model)
         self._booster = booster = self._resumed(booster) if resumes else container.before_training(booster)
-        for number in loop.rounds(0 if self._ended else num_boost_round):
+        stop = 0 if self._ended else num_boost_round
+        if resumes and loop.position.epoch < stop:
+            self._schedule(container)
+        for number in loop.rounds(stop):
             if container.before_iteration(booster, number, dtrain, evals):
                 break
             if draws:
@@ -278,6 +315,12 @@ class XGBoostRounds:
             for callback in self._callbacks.callbacks:
                 count_from(callback, before)
         return booster
+
+    def _schedule(self, container: CallbackContainer) -> None:
+        """Set the learning rate of the next round, which a scheduler sets after a round, and no model holds."""
+        for callback in container.callbacks:
+            if isinstance(callback, LearningRateScheduler):
+                callback.after_iteration(self._booster, self._loop.position.epoch - 1, container.history)
 
     def _state(self, container: CallbackContainer) -> RankState:
         """Return what survives a round: the booster, and callbacks with the scores that they look at."""

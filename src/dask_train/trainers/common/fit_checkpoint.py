@@ -17,7 +17,7 @@ from dask_train.trainers.common.outcome import Read
 FORMAT = 4
 # The part of the state that a Keras model is, with its optimizers: see ``fitting/roles/loop.py``.
 MODEL = "model"
-# Of a model that was taken apart: what it takes to make one, which is known where training resumes.
+# Of a Keras model that was taken apart: what it takes to make one, which is known where training resumes.
 MAKING = ("config", "compilations", "custom_objects")
 
 
@@ -126,7 +126,6 @@ class FitCheckpoint:
             Something in it is of a kind that can't be stored, such as what a callback has put into the history.
         """
         content = {each.name: getattr(self, each.name) for each in fields(self)}
-        content["shared"] = {name: value for name, value in self.shared.items() if name not in MAKING}
         content["read"] = [
             (run, size, {rank: [astuple(stretch) for stretch in stretches] for rank, stretches in by_rank.items()})
             for run, size, by_rank in self.read

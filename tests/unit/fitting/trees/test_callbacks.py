@@ -47,12 +47,13 @@ class Others(Rounds):
 
 def fitted(library, folder, rounds, callbacks, **more):
     """Fit with a checkpoint of each round, from which later calls resume."""
+    metrics = more.pop("metrics", None)
     settings = {"evals": (scored(library, PLAIN),), "keeps": True, **more}
     if library == XGBOOST:
-        model = xgboost.XGBRegressor(n_estimators=rounds, max_depth=2, callbacks=callbacks)
+        model = xgboost.XGBRegressor(n_estimators=rounds, max_depth=2, callbacks=callbacks, eval_metric=metrics)
     else:
         model = lightgbm.LGBMRegressor(n_estimators=rounds, num_leaves=4, verbose=-1)
-        settings["settings"] = {"callbacks": callbacks}
+        settings["settings"] = {"callbacks": callbacks, "eval_metric": metrics}
     found = grow(Alone(ROWS, folder, **{library: ROWS}), model, PLAIN, **settings)
     if library == XGBOOST:
         found.callbacks = found.estimator.callbacks
@@ -102,6 +103,35 @@ def test_a_fit_that_a_callback_has_ended_goes_on_if_its_arguments_changed(tmp_pa
     assert fitted(XGBOOST, tmp_path, 9, []).num_rounds == 9
 
 
+def slower(number):
+    return 0.9 * 0.5**number
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["workers start again", "another call"])
+def test_a_round_that_resumes_has_the_rate_of_xgboosts_schedule(tmp_path, lost):
+    def trees(folder, rounds, **more):
+        callbacks = [xgboost.callback.LearningRateScheduler(slower)]
+        if lost:
+            callbacks.append(Rounds(lost=tmp_path / "lost"))
+        return fitted(XGBOOST, tmp_path / folder, rounds, callbacks, **more).estimator.get_booster().get_dump()
+
+    if lost:
+        with pytest.raises(InterruptedError):
+            trees("kept", 6, run="one")
+        found = trees("kept", 6, run="one")
+    else:
+        trees("kept", 3)
+        found = trees("kept", 6)
+    assert found == trees("whole", 6)
+
+
+def test_rates_for_fewer_rounds_are_asked_for_no_others(tmp_path):
+    rates = [0.3, 0.2, 0.1]
+    for rounds in (3, 2):
+        scheduler = xgboost.callback.LearningRateScheduler(rates[:rounds].__getitem__)
+        assert fitted(XGBOOST, tmp_path, rounds, [scheduler]).num_rounds == 3
+
+
 @pytest.mark.parametrize("then", [[], [xgboost.callback.EarlyStopping(rounds=50)]], ids=["new", "continued"])
 def test_early_stopping_of_xgboost_counts_rounds_from_the_first(tmp_path, then):
     start = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(X[:, :3], SIGNAL).get_booster()
@@ -121,6 +151,53 @@ def test_early_stopping_of_lightgbm_has_its_own_arguments(tmp_path, then):
     best, rounds = (3, 4) if then else (4, 5)
     assert (found.estimator.best_iteration_, found.num_rounds) == (best, rounds)
     assert recorded["valid_0"]["l2"] == found.history["val_l2"][3:], "it was not there before"
+
+
+def mean_error(y_true, y_score):
+    return float(np.abs(y_true - y_score).mean())
+
+
+def mean_error_of_lightgbm(y_true, y_score):
+    return "mean_error", mean_error(y_true, y_score), False
+
+
+@LIBRARIES
+@pytest.mark.parametrize("stops", [False, True], ids=["", "stops early"])
+def test_a_call_that_resumes_is_refused_where_it_scores_otherwise(tmp_path, library, stops):
+    def fit(rounds, **more):
+        either = xgboost.callback.EarlyStopping(rounds=50), lightgbm.early_stopping(50, verbose=False)
+        return fitted(library, tmp_path, rounds, [either[library == LIGHTGBM]] if stops else [], **more)
+
+    own = mean_error if library == XGBOOST else mean_error_of_lightgbm
+    metrics = ["mape", own]
+    fit(3, metrics=metrics)
+    of_other_calls = ({"metrics": own}, rf".*mean_error of {library}.*"), ({"metrics": metrics, "evals": ()}, "none")
+    for others, told in of_other_calls:
+        there = rf"scores of the checkpoint are .*mean_error of {library}.*, and those of this call are {told}\. Pass"
+        if not stops or "evals" not in others:
+            with pytest.raises(ValueError, match=there):
+                fit(6, **others)
+    assert len(fit(6, metrics=metrics).history["val_mean_error"]) == 6
+
+
+def test_scores_may_begin_where_a_fit_of_xgboost_resumes(tmp_path):
+    for library in (XGBOOST, LIGHTGBM):
+        fitted(library, tmp_path / library, 3, [], evals=())
+    found = fitted(XGBOOST, tmp_path / XGBOOST, 5, [])
+    assert {name: len(values) for name, values in found.history.items()} == {"val_rmse": 2}
+    with pytest.raises(ValueError, match=r"scores of the checkpoint are none, and .* are l2 of valid_0\. Pass"):
+        fitted(LIGHTGBM, tmp_path / LIGHTGBM, 5, [])
+
+
+def test_early_stopping_of_xgboost_that_looks_at_another_score_begins_anew(tmp_path):
+    def stopping(metric, rounds, **more):
+        return xgboost.callback.EarlyStopping(rounds=rounds, metric_name=metric, **more)
+
+    metrics = ["mae", "rmse"]
+    fitted(XGBOOST, tmp_path, 3, [stopping("mae", 50)], metrics=metrics)
+    found = fitted(XGBOOST, tmp_path, 9, [stopping("rmse", 2, min_delta=1e9)], metrics=metrics)
+    assert (found.estimator.best_iteration, found.num_rounds) == (3, 6)
+    assert float(found.estimator.get_booster().attr("best_score")) == pytest.approx(found.history["val_rmse"][3])
 
 
 def test_lists_of_a_longer_fit_and_dicts_are_those_of_the_call_that_resumes(tmp_path):

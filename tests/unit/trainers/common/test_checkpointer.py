@@ -80,7 +80,7 @@ def kept(keeper, run="this", steps=10, **more):
         "epoch": 1,
         "batch": 2,
         "steps": steps,
-        "shared": {"keys": [["a", "0"]], "custom_objects": b"of no use here"},
+        "shared": {"keys": [["a", "0"]], "config": b"of a trainer"},
         "arrays": [np.arange(3)],
         "history": {},
         "epochs": [],
@@ -344,7 +344,7 @@ def test_all_comes_back(make, tmp_path):
     before = kept(keeper, **more)
     before.write(tmp_path)
     found = FitCheckpoint.load(tmp_path)
-    assert found.shared == {"keys": [["a", "0"]]}, "what makes a model is known where training goes on"
+    assert found.shared == before.shared
     assert (found.order, found.read, found.callbacks) == (before.order, before.read, before.callbacks)
     assert (found.configuration, found.rates) == (before.configuration, before.rates)
     assert found.history["rate"] == [0.25, 1]
