@@ -14,6 +14,7 @@ import numpy as np
 from dask_train.compat.keras.internals import compute_output_spec
 from dask_train.compat.keras.layers import flatten_layers
 from dask_train.compat.keras.optimizers import apply_nothing, trained_variables
+from dask_train.compat.keras.penalties import averages_activity
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, has_number_of_all
 from dask_train.fitting.backends.jax_step import NUM_TRAINED, JaxStep, StepInHand, is_own, variables_of
@@ -72,7 +73,7 @@ class JaxBackend:
                 f"has a {type(foreign[0]).__name__}, whose state several workers don't know how to share. Write it "
                 "as a layer of Keras, or pass workers=1."
             )
-        return None
+        return _summed_penalty(model) if workers > 1 else None
 
     def functions_run_as_written(self) -> AbstractContextManager[None]:
         """Do nothing: what is traced is not known to this backend."""
@@ -318,6 +319,18 @@ def _called_back(
     def call(*arrays: Any) -> list[np.ndarray]:
         results = function([np.asarray(array) for array in arrays])
         return [np.asarray(array, spec.dtype) for array, spec in zip(results, specs, strict=True)]
+def _summed_penalty(model: Any) -> str | None:
+    """Return why several workers would not compute a penalty of activity as one does."""
+    penalised = [one for one in flatten_layers(model) if getattr(one, "activity_regularizer", None) is not None]
+    if not penalised or averages_activity():
+        return None
+    return (
+        f"has layer {penalised[0].name!r} with an activity_regularizer, which Keras {keras.__version__} adds up over "
+        "the rows of a batch; on JAX several workers take it for a mean over them. Install a later version of Keras, "
+        "which divides it by the number of rows, or pass workers=1."
+    )
+
+
 
     return list(jax.experimental.io_callback(call, specs, *tensors, ordered=True))
 

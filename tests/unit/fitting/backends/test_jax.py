@@ -185,6 +185,9 @@ OTHERS = {
     "a mean beside statistics": lambda: regression(layers.BatchNormalization(), Adds(lambda rows: ops.mean(rows**2))),
 }
 
+    "a regularizer that compares rows": lambda: regression(
+        layers.Dense(2, activity_regularizer=keras.regularizers.OrthogonalRegularizer(1.0))
+    ),
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", MEANS.values(), ids=list(MEANS))
@@ -274,6 +277,14 @@ def test_values_come_through_in_every_dtype():
             found = (function or jax.jit(lambda one: backend_of("jax").on_host(lambda a: [a[0] + a[0]], [one])))(tensor)
             assert found[0].dtype == dtype
             np.testing.assert_array_equal(found[0], tensor + tensor)
+def test_an_activity_regularizer_that_keras_adds_up_over_rows_is_refused(penalties_added_up):
+    model = regression(layers.Dense(2, activity_regularizer="l2", name="penalised"))
+    check_together(model, 1)
+    with pytest.raises(ValueError, match=r"has layer 'penalised' with an activity_regularizer, which Keras .* adds up"):
+        check_together(model, 2)
+    check_together(regression(layers.Dense(2, kernel_regularizer="l2")), 2)
+
+
 
 
 def test_a_step_begins_when_its_inputs_are_there():
