@@ -17,7 +17,14 @@ from dask_train.compat.keras.optimizers import apply_nothing, trained_variables
 from dask_train.compat.keras.penalties import averages_activity
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, has_number_of_all
-from dask_train.fitting.backends.jax_step import NUM_TRAINED, JaxStep, StepInHand, is_own, variables_of
+from dask_train.fitting.backends.jax_step import (
+    NUM_TRAINED,
+    JaxStep,
+    StepInHand,
+    functions_run_as_written,
+    is_own,
+    variables_of,
+)
 from dask_train.fitting.backends.tried_gathers import TriedGathers
 from dask_train.keras_models.jax_calls import exact_calls
 from dask_train.keras_models.state import build_for_batch
@@ -76,8 +83,8 @@ class JaxBackend:
         return _summed_penalty(model) if workers > 1 else None
 
     def functions_run_as_written(self) -> AbstractContextManager[None]:
-        """Do nothing: what is traced is not known to this backend."""
-        return nullcontext()
+        """Let them, where steps can't have traces of their own."""
+        return functions_run_as_written()
 
     def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:
         """Keras hands over what variables hold, and takes it from them; it is put back, and nothing is returned."""
@@ -112,7 +119,8 @@ class JaxBackend:
         """See :func:`dask_train.fitting.backends.jax_trial.check_step`."""
         self._now.gradients, self._now.gathers, self._now.doubt = gradients, gathers, None
         try:
-            tried(1)
+            with self.functions_run_as_written():
+                tried(1)
         finally:
             self._now.gradients = None
         return self._now.doubt
@@ -311,14 +319,6 @@ class JaxBackend:
 _UNTRIED = ("test_step", "compute_metrics", "get_metrics_result")
 
 
-def _called_back(
-    function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], like: Sequence[Any]
-) -> list[Any]:
-    specs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in like]
-
-    def call(*arrays: Any) -> list[np.ndarray]:
-        results = function([np.asarray(array) for array in arrays])
-        return [np.asarray(array, spec.dtype) for array, spec in zip(results, specs, strict=True)]
 def _summed_penalty(model: Any) -> str | None:
     """Return why several workers would not compute a penalty of activity as one does."""
     penalised = [one for one in flatten_layers(model) if getattr(one, "activity_regularizer", None) is not None]
@@ -331,6 +331,14 @@ def _summed_penalty(model: Any) -> str | None:
     )
 
 
+def _called_back(
+    function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], like: Sequence[Any]
+) -> list[Any]:
+    specs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in like]
+
+    def call(*arrays: Any) -> list[np.ndarray]:
+        results = function([np.asarray(array) for array in arrays])
+        return [np.asarray(array, spec.dtype) for array, spec in zip(results, specs, strict=True)]
 
     return list(jax.experimental.io_callback(call, specs, *tensors, ordered=True))
 
