@@ -90,6 +90,8 @@ def test_what_a_loss_means() -> None:
     assert together.agrees_every_step({"worker": 2})
     assert not together.agrees_every_step({"worker": 1, "scorer": 1})
     assert [each.can_replace("worker") for each in (alone, together)] == [True, False]
+    assert [each.stays_until_the_end({"worker": 2}) for each in (alone, together)] == [False, True]
+    assert not together.stays_until_the_end({"worker": 1, "scorer": 1})
 
 
 def look_at_memory(session: RoleSession) -> list[Any]:

@@ -106,7 +106,13 @@ def _is_variable(value: Any) -> bool:
 
 
 def _native(variable: Any) -> Any:
-    return variable.value if isinstance(variable, keras.Variable) else variable
+    """Return what a variable is known by: the backend's own, which several of Keras may share.
+
+    On JAX it is Keras' variable itself. What it holds is an array, which others hold as well until one is assigned to.
+    """
+    if isinstance(variable, keras.Variable) and keras.backend.backend() != "jax":
+        return variable.value
+    return variable
 
 
 def _has_numbers(variable: Any) -> bool:

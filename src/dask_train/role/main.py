@@ -7,6 +7,8 @@ import pickle
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,25 +47,24 @@ def run_role(end: int, account: int) -> None:
     link = SocketLink(socket.socket(fileno=end))
     start = link.expect(BeginRole)
     batches = Account(account)
-    checkpoints: CheckpointFolder | None = None
-    framework = Framework()
-    launching = True
-    status = 0
-    try:
+    errors = _Errors(link, batches)
+    with suppress(BaseException), errors.told():
         me = start.me
         start.settings.apply()  # before code of the user's is imported
-        framework = pickle.loads(start.framework)  # noqa: S301 - sent by the client, as all Dask tasks are
+        framework = errors.framework = pickle.loads(start.framework)  # noqa: S301 - sent by the client, as all Dask tasks are
+        address = framework.prepare(me)  # before arrays of the framework's, which the function may hold, are made
         function = pickle.loads(start.function.pickle, buffers=start.function.mapped())  # noqa: S301
-        checkpoints = _checkpoints(start)
-        link.tell(Ready(peer=framework.prepare(me), pid=os.getpid()))
+        checkpoints = errors.checkpoints = _checkpoints(start)
+        link.tell(Ready(peer=address, pid=os.getpid()))
         enter = link.expect(CallFunction)
         link.wait_at_most(enter.data_timeout_s)
         data = None if enter.data is None else (enter.data.table, link.mapped(enter.data))
         peers = AddressBook({role: list(addresses) for role, addresses in enter.peers.items()})
-        with framework.rendezvous(me, peers, enter.timeout_s) as extras:
+        # Leaving the others may take seconds, and end them: the error is told before.
+        with framework.rendezvous(me, peers, enter.timeout_s) as extras, errors.told():
             if start.needs_device:
                 _check_device(framework)
-            launching = False
+            errors.launching = False
             link.pulse = framework.pulse
             link.tell(Started())
             equipment = Equipment(
@@ -90,18 +91,53 @@ def run_role(end: int, account: int) -> None:
             if checkpoints is not None:
                 checkpoints.release()
             if framework.stays_until_the_end(me.counts):
+                _flush()
                 link.tell(last_word)
                 link.stay()
-    except BaseException as error:  # also SystemExit: a role that gives up has not returned
-        batches.seal()
-        if checkpoints is not None:
-            checkpoints.release()
-        words = error_fields(error, framework.hint(error))
-        last_word = Failed(launching=launching, unanswered=isinstance(error, StalledError), **words)
-        status = 1
-    link.tell(last_word)
+    if not errors.are_told:
+        link.tell(last_word)
     link.close()
-    _leave(status)
+    _flush()
+    os._exit(1 if errors.are_told else 0)  # the framework is not taken apart: TensorFlow takes a second, or hangs
+
+
+class _Errors:
+    """Tells the first error of a role, and frees what the role held.
+
+    Attributes
+    ----------
+    framework, checkpoints
+        Those of the role, once it has them.
+    launching
+        Whether the user's function was not called yet.
+    are_told
+        Whether there was an error.
+    """
+
+    def __init__(self, link: SocketLink, batches: Account) -> None:
+        self._link, self._batches = link, batches
+        self.framework = Framework()
+        self.checkpoints: CheckpointFolder | None = None
+        self.launching, self.are_told = True, False
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell an error that ends what is inside, unless one was told before."""
+        try:
+            yield
+        except BaseException as error:  # also SystemExit: a role that gives up has not returned
+            if not self.are_told:
+                self._tell(error)
+            raise
+
+    def _tell(self, error: BaseException) -> None:
+        self.are_told = True
+        self._batches.seal()
+        if self.checkpoints is not None:
+            self.checkpoints.release()
+        words = error_fields(error, self.framework.hint(error))
+        unanswered = isinstance(error, StalledError)
+        self._link.tell(Failed(launching=self.launching, unanswered=unanswered, **words))
 
 
 def _checkpoints(start: BeginRole) -> CheckpointFolder | None:
@@ -194,11 +230,9 @@ def _missing(error: BaseException | None) -> str:
     return ""
 
 
-def _leave(status: int) -> None:
-    """End without taking the framework apart, which takes TensorFlow a second and may hang on a peer."""
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):  # closed by the user's function
             continue
-    os._exit(status)

@@ -60,6 +60,12 @@ class TensorFlowNetwork(Network):
         ------
         ValueError
             There is no such task.
+
+        Notes
+        -----
+        Where the environment of a process names a proxy (``http_proxy``), gRPC connects through it. The servers are set
+        to reach each other directly. For a session in the client, list the hosts in ``no_proxy`` before TensorFlow
+        connects: ``os.environ["no_proxy"] = ",".join(hosts)``.
         """
         return f"grpc://{self.tf_spec.task_address(job, index)}"
 
@@ -88,7 +94,8 @@ def start_tensorflow(
         none, a local cluster is started.
     jobs, **counts
         Tasks by job name, such as ``ps=1, worker=4, scorer=1``; any names, ``jobs={"on": 2}`` for those that are
-        arguments here. Without any: job ``worker`` on every Dask worker.
+        arguments here. Without any: job ``worker`` on every Dask worker that is free; one that is paused, or carries
+        another network, is left out.
     on
         Addresses of Dask workers to choose from, in this order. Default: all, spread over the hosts.
     queue_size

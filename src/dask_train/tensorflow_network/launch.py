@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +39,7 @@ class NetworkPlan:
     id
         Names the network in messages, errors and the scheduler.
     counts
-        Tasks by job; empty for job ``worker`` on every Dask worker.
+        Tasks by job; empty for job ``worker`` on every free Dask worker.
     on
         The Dask workers to choose from, in this order; None for all, spread over the hosts.
     leave_servers
@@ -68,7 +68,13 @@ async def launch(client: Client, plan: NetworkPlan, deadlines: Deadlines) -> tup
     """
     peer = Peer(client)
     await ensure_networks_plugin(peer)
-    dask_spec = await _reserve(peer, plan, deadlines)
+    try:
+        dask_spec = await _reserve(peer, plan, deadlines)
+    except PlacementError:  # nothing was leased
+        raise
+    except BaseException:  # it may be by now, or come to be
+        await _to_its_end(_give_back(peer, plan))
+        raise
     members = _Members(peer, dask_spec, deadlines.launch_s)
     shield = Shield(peer)
     try:
@@ -79,20 +85,53 @@ async def launch(client: Client, plan: NetworkPlan, deadlines: Deadlines) -> tup
         addresses = iter(await members.run("bind a port", member.join, plan.id, dask_spec, *queue_settings))
         tf_spec = AddressBook({job: [next(addresses) for _ in places] for job, places in dask_spec.items()})
     except BaseException:
-        await shield.down()
-        await _undo(peer, plan, dask_spec)
-        await peer.ask("train_forget", network=plan.id, spent=False)
+        await _to_its_end(_drop(peer, plan, dask_spec, shield))
         raise
     try:
         await members.run("start its server", member.start, plan.id, plan.start_server, tf_spec)
         await _check_alive(peer, plan)
     except BaseException as error:
-        try:
-            await _restart(peer, plan, dask_spec, deadlines, error)
-        finally:
-            await shield.down()
+        await _to_its_end(_end(peer, plan, dask_spec, deadlines, shield, error))
         raise
     return tf_spec, dask_spec
+
+
+async def _to_its_end(undoing: Coroutine[Any, Any, None]) -> None:
+    """Await what undoes a launch; also where the wait is cancelled meanwhile, which is raised afterwards."""
+    task = asyncio.ensure_future(undoing)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+async def _give_back(peer: Peer, plan: NetworkPlan) -> None:
+    """Give back a lease of which no answer has come; the scheduler refuses a request for it that comes later."""
+    with suppress(TimeoutError, RoleLostError):
+        await asyncio.wait_for(peer.ask("train_forget", network=plan.id, spent=False), UNDO_S)
+
+
+async def _drop(peer: Peer, plan: NetworkPlan, dask_spec: AddressBook, shield: Shield) -> None:
+    """Undo a launch in which no server was started yet."""
+    await shield.down()
+    await _undo(peer, plan, dask_spec)
+    await peer.ask("train_forget", network=plan.id, spent=False)
+
+
+async def _end(
+    peer: Peer,
+    plan: NetworkPlan,
+    dask_spec: AddressBook,
+    deadlines: Deadlines,
+    shield: Shield,
+    error: BaseException,
+) -> None:
+    """Undo a launch in which servers were started."""
+    try:
+        await _restart(peer, plan, dask_spec, deadlines, error)
+    finally:
+        await shield.down()
 
 
 class _Members:
@@ -199,6 +238,8 @@ async def _reserve(peer: Peer, plan: NetworkPlan, deadlines: Deadlines) -> Addre
                 "A TensorFlow server can't be stopped, so the end of a network restarts its Dask workers.",
                 "Start them with a nanny, or pass leave_servers=True to leave the servers in their processes.",
             )
+        case "forgotten":
+            raise ClosedError(f"Network {plan.id} was given up before it was reserved.", change="Start a new one.")
         case "no client":
             raise PlacementError(
                 f"The Dask scheduler does not know the client {peer.id}.",

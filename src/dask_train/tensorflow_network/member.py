@@ -12,6 +12,7 @@ from distributed import Worker
 
 from dask_train.cluster.peer import Peer
 from dask_train.errors import ClosedError, DaskTrainError, DataError, RoleLostError
+from dask_train.frameworks.environment import bypass_proxies
 from dask_train.frameworks.ports import hold_port
 from dask_train.roles import AddressBook
 from dask_train.tensorflow_network.feed_queue import FeedQueue
@@ -61,6 +62,7 @@ class Member:
     async def start(self, start_server: Callable[..., Any], book: AddressBook) -> None:
         """Start the server in a thread of its own, so that Dask's event loop and task threads stay free."""
         loop = asyncio.get_running_loop()
+        bypass_proxies(address for _, _, address in book.tasks())  # for as long as the process holds a server
         try:
             self.server = await loop.run_in_executor(None, start_server, book, self.job, self.index)
         finally:

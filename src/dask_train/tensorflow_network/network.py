@@ -47,6 +47,8 @@ class Network(Mirror):
         self._state, self._loss = answer["state"], answer["loss"]
         if self._state in ("lost", "closed"):
             self._end()
+        if self._state == "closed":  # by another client, or a close() that was interrupted
+            await self._shield.down()
 
     @property
     def status(self) -> str:

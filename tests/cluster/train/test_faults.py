@@ -14,6 +14,7 @@ import dask
 import pytest
 
 import dask_train as dt
+from dask_train.frameworks.jax.group import LEAVE_S
 
 
 def test_a_role_that_raises(client):
@@ -135,6 +136,7 @@ PROGRAM = """
 import os, sys, time
 import dask
 import dask_train as dt
+from dask_train.frameworks.jax.group import LEAVE_S
 from distributed import Client
 
 def worker(session):
@@ -297,3 +299,49 @@ def test_a_run_that_nobody_holds_any_more_is_stopped(client, until, wait_for, st
     wait_for(lambda: runs[0].status()["phase"] == "running", "it runs")
     runs.clear()
     wait_for(lambda: state(client)["runs"] == (), "it is over")
+
+
+def summed_on_all(session):
+    """One sum over all ranks of jax.distributed."""
+    import jax
+    import numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((jax.device_count(),), ("ranks",))
+    mine = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("ranks")), np.ones(1, np.float32))
+    return float(jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(mesh, PartitionSpec()))(mine))
+
+
+class _AtUnpickling:
+    """Is the number of XLA's threads that the environment names when this is unpickled."""
+
+    def __reduce__(self):
+        return os.getenv, ("NPROC",)
+
+
+def test_the_error_of_a_rank_is_told_before_jax_aborts_the_others(client):
+    def worker(session):
+        for step in range(1000):
+            if session.rank == 0 and step == 3:
+                raise ValueError("these labels can't be")
+            summed_on_all(session)
+
+    with pytest.raises(dt.RoleFailedError, match="worker 0 raised ValueError: these labels can't be"):
+        dt.train(worker, roles={"worker": 2}, framework="jax-distributed", recovery="gang")
+
+
+@pytest.mark.slow
+def test_a_rank_of_jax_that_returns_first_ends_no_other(client):
+    threads = _AtUnpickling()
+
+    def worker(session):
+        assert threads == os.environ["NPROC"], "arrays that the function holds are made with the role's threads"
+        total = summed_on_all(session)
+        if session.rank == 0:
+            print("without an end of its line", end="")
+        else:
+            time.sleep(LEAVE_S + 2)  # what leaving would take at most
+        return total
+
+    result = dt.train(worker, roles={"worker": 2}, framework="jax-distributed")
+    assert (result.results, len(result.attempts)) == ({"worker": [2.0, 2.0]}, 1)

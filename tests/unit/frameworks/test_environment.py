@@ -34,7 +34,16 @@ def test_hosts_of_the_run_are_reached_without_a_proxy(monkeypatch, before, after
     monkeypatch.delenv("no_proxy", raising=False)
     if before is not None:
         monkeypatch.setenv("no_proxy", before)
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
     with environment_restored():
         bypass_proxies(["10.0.0.1:4000", "[::1]:5000", "10.0.0.1:4001"])
         assert os.environ["no_proxy"] == after
     assert os.environ.get("no_proxy") == before
+
+
+def test_where_no_proxy_is_named_nothing_is_set(monkeypatch):
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    before = dict(os.environ)
+    bypass_proxies(["10.0.0.1:4000"])
+    assert dict(os.environ) == before

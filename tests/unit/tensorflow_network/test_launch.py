@@ -34,7 +34,7 @@ class Cluster:
 
     async def ask(self, handler, **message):
         self.asked.append((handler, message))
-        if isinstance(answer := self.answers[handler], Exception):
+        if isinstance(answer := self.answers[handler], BaseException):
             raise answer
         return answer
 
@@ -90,11 +90,14 @@ def cluster(monkeypatch):
     return made
 
 
-def raise_network(launch_s=30.0, **settings):
+def plan_of(**settings):
     asked = {"id": "n1", "counts": {"worker": 2, "ps": 1}, "on": None, "leave_servers": False, "queue_size": 2}
-    plan = NetworkPlan(start_server=print, **asked | settings)
+    return NetworkPlan(start_server=print, **asked | settings)
+
+
+def raise_network(launch_s=30.0, **settings):
     deadlines = replace(Deadlines.from_dask_config(), launch_s=launch_s, close_s=7.0)
-    return asyncio.run(launch(None, plan, deadlines))
+    return asyncio.run(launch(None, plan_of(**settings), deadlines))
 
 
 def test_servers_are_told_of_the_ports_that_were_bound(cluster):
@@ -136,6 +139,46 @@ def test_a_place_that_can_not_be_had_is_told_and_nothing_is_begun(cluster, answe
     with pytest.raises(PlacementError, match=text):
         raise_network(**settings)
     assert cluster.did == cluster.shields == []
+    assert cluster.last("train_forget") is None
+
+
+@pytest.mark.parametrize("answer", [RoleLostError("no answer within 120 s"), None], ids=["late", "interrupted"])
+def test_a_lease_of_which_no_answer_came_is_given_back(cluster, answer):
+    cluster.answers["train_reserve"] = answer or asyncio.CancelledError()
+    with pytest.raises(type(cluster.answers["train_reserve"])):
+        raise_network()
+    assert cluster.last("train_forget") == {"network": "n1", "spent": False}
+
+
+@pytest.mark.parametrize("hangs_in", ["join", "start"])
+def test_a_second_interrupt_does_not_break_off_what_undoes_a_launch(cluster, hangs_in):
+    cluster.hanging.add((hangs_in, "tcp://a:1"))
+    undoing, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def ask(handler, **message):
+        cluster.asked.append((handler, message))
+        if handler in ("train_forget", "train_close"):
+            undoing.set()
+            await goes_on.wait()
+            cluster.asked.append(("undone", {}))
+        return cluster.answers[handler]
+
+    async def interrupt_twice():
+        cluster.ask = ask
+        launching = asyncio.ensure_future(launch(None, plan_of(), Deadlines.from_dask_config()))
+        while (hangs_in, "tcp://a:1") not in cluster.did:
+            await asyncio.sleep(0)
+        launching.cancel()
+        await undoing.wait()
+        launching.cancel()
+        await asyncio.sleep(0)
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await launching
+        assert cluster.last("undone") is not None
+        assert cluster.shields == ["up", "down"]
+
+    asyncio.run(interrupt_twice())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from dask_train.errors import RoleLostError
 from dask_train.frameworks.ports import hold_port
+from dask_train.roles import AddressBook
 from dask_train.tensorflow_network.member import Member, member_of
 from dask_train.worker import results
 
@@ -112,3 +114,18 @@ def test_who_is_no_member():
     worker.tensorflow_member = SimpleNamespace(network="n2")
     with pytest.raises(RoleLostError, match="no member of network n1"):
         member_of(worker, "n1")
+
+
+def test_servers_reach_each_other_past_a_proxy(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", "localhost")
+    seen: list[str] = []
+
+    def start_server(*_: Any) -> None:
+        seen.append(os.environ["no_proxy"])
+
+    async def start(made: Member) -> None:
+        await made.start(start_server, AddressBook({"worker": ["10.0.0.1:1", "10.0.0.2:1"]}))
+
+    run(start)
+    assert seen == ["localhost,10.0.0.1,10.0.0.2"]

@@ -188,6 +188,19 @@ async def test_a_network_that_another_client_closes_takes_no_more(net, peer):
         await net.feed([Batch("a")], to="worker")
 
 
+@check
+async def test_the_cluster_is_as_before_where_no_close_has_ended(net, peer):
+    taken_down = asyncio.Event()
+
+    async def down():
+        taken_down.set()
+
+    net._shield = SimpleNamespace(down=down)
+    await lose(net, peer, "closed", "")
+    await asyncio.wait_for(taken_down.wait(), 5)
+    await net.close()
+
+
 @pytest.mark.parametrize("leave_servers", [False, True])
 def test_closing_restarts_or_leaves_and_twice_is_fine(leave_servers):
     async def close(net, peer):

@@ -14,9 +14,17 @@ import numpy as np
 from dask_train.compat.keras.internals import compute_output_spec
 from dask_train.compat.keras.layers import flatten_layers
 from dask_train.compat.keras.optimizers import apply_nothing, trained_variables
+from dask_train.compat.keras.penalties import averages_activity
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, has_number_of_all
-from dask_train.fitting.backends.jax_step import NUM_TRAINED, JaxStep, StepInHand, is_own, variables_of
+from dask_train.fitting.backends.jax_step import (
+    NUM_TRAINED,
+    JaxStep,
+    StepInHand,
+    functions_run_as_written,
+    is_own,
+    variables_of,
+)
 from dask_train.fitting.backends.tried_gathers import TriedGathers
 from dask_train.keras_models.jax_calls import exact_calls
 from dask_train.keras_models.state import build_for_batch
@@ -72,11 +80,11 @@ class JaxBackend:
                 f"has a {type(foreign[0]).__name__}, whose state several workers don't know how to share. Write it "
                 "as a layer of Keras, or pass workers=1."
             )
-        return None
+        return _summed_penalty(model) if workers > 1 else None
 
     def functions_run_as_written(self) -> AbstractContextManager[None]:
-        """Do nothing: what is traced is not known to this backend."""
-        return nullcontext()
+        """Let them, where steps can't have traces of their own."""
+        return functions_run_as_written()
 
     def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:
         """Keras hands over what variables hold, and takes it from them; it is put back, and nothing is returned."""
@@ -111,7 +119,8 @@ class JaxBackend:
         """See :func:`dask_train.fitting.backends.jax_trial.check_step`."""
         self._now.gradients, self._now.gathers, self._now.doubt = gradients, gathers, None
         try:
-            tried(1)
+            with self.functions_run_as_written():
+                tried(1)
         finally:
             self._now.gradients = None
         return self._now.doubt
@@ -308,6 +317,18 @@ class JaxBackend:
 
 # Methods of models that were not tried on several workers when they are a user's own.
 _UNTRIED = ("test_step", "compute_metrics", "get_metrics_result")
+
+
+def _summed_penalty(model: Any) -> str | None:
+    """Return why several workers would not compute a penalty of activity as one does."""
+    penalised = [one for one in flatten_layers(model) if getattr(one, "activity_regularizer", None) is not None]
+    if not penalised or averages_activity():
+        return None
+    return (
+        f"has layer {penalised[0].name!r} with an activity_regularizer, which Keras {keras.__version__} adds up over "
+        "the rows of a batch; on JAX several workers take it for a mean over them. Install a later version of Keras, "
+        "which divides it by the number of rows, or pass workers=1."
+    )
 
 
 def _called_back(

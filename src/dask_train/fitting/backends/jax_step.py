@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -16,6 +17,18 @@ from dask_train.keras_models.jax_calls import exact_calls
 
 # In what a step of training takes: those of optimizers are among it.
 NUM_TRAINED = 4
+
+# JAX keeps what it has traced of a function that a user has put under ``jax.jit``, by the types of its arguments, and
+# would take a step in earnest as it took one that was tried. Traces of another value of this context are others. An
+# older JAX has no such contexts: there such functions run as they are written in steps that are tried.
+_traces_of: Callable[[Any], AbstractContextManager[None]] | None
+_traces_of = jax.make_user_context() if hasattr(jax, "make_user_context") else None
+_step_numbers = itertools.count()
+
+
+def functions_run_as_written() -> AbstractContextManager[None]:
+    """Let no function under ``jax.jit`` be traced while it lasts, where steps can't have traces of their own."""
+    return nullcontext() if _traces_of is not None else jax.disable_jit()
 
 
 class StepInHand:
@@ -85,6 +98,7 @@ class JaxStep:
         own = [name for name in ("train_step", "compute_loss") if is_own(model, name)]
         self.is_own, self._has_own_logs = bool(own), self._trains and "train_step" in own
         self.raw: frozenset[str] = frozenset()
+        self._step_number = next(_step_numbers)
         self._by_row: dict[int, bool] = {}  # losses that are added, by their number
         self._number = self._rows = 0
 
@@ -112,11 +126,16 @@ class JaxStep:
             self._by_row[number] = has_row_values and self._by_row.get(number, True)
         return self._by_row.get(number, False)
 
-    def _begun(self, values: Any, batch: Any, global_rows: int = 0) -> Any:  # noqa: ARG002 - another one, traced anew
+    def _begun(self, values: Any, batch: Any, global_rows: int = 0) -> Any:  # another one, traced anew
         """Return the step, as it is traced or run eagerly."""
         self._number, self._rows = 0, jax.tree.leaves(batch)[0].shape[0]
-        with self._now.taking(self, traces=self._is_jitted), exact_calls():
+        traces = self._is_jitted and not jax.config.jax_disable_jit
+        with self._now.taking(self, traces=traces), exact_calls(), self._own_traces(global_rows):
             return self._step(values, batch)
+
+    def _own_traces(self, global_rows: int) -> AbstractContextManager[None]:
+        key = (self._step_number, self._now.gradients is not None, global_rows)
+        return nullcontext() if _traces_of is None else _traces_of(key)
 
     def _try(self, values: Any, batch: Any) -> None:
         def tried(values: Any, batch: Any) -> Found:
@@ -130,11 +149,18 @@ class JaxStep:
                 results = dict(self._model.get_metrics_result())
             return Found(flat(logs), new_values[-1], results, gradients)
 
-        function = jax.jit(tried) if self._is_jitted else tried
-        self.raw = check_step(
-            function, values, batch, self._now.gathers, model=self._model, looks_at_logs=self._has_own_logs
-        )
-        if not is_mean_of_other_rows(function, values, batch, self._now.gathers, self._model):
+        try:
+            self._check(jax.jit(tried) if self._is_jitted else tried, values, batch)
+        except (jax.errors.UnexpectedTracerError, jax.errors.TracerArrayConversionError):
+            # Gradients can't leave a train_step that is itself under jax.jit.
+            self._now.gathers.forget()
+            with jax.disable_jit():
+                self._check(tried, values, batch)
+
+    def _check(self, tried: Callable[[Any, Any], Found], values: Any, batch: Any) -> None:
+        gathers = self._now.gathers
+        self.raw = check_step(tried, values, batch, gathers, model=self._model, looks_at_logs=self._has_own_logs)
+        if not is_mean_of_other_rows(tried, values, batch, gathers, self._model):
             self._now.doubt = OTHER_ROWS
 
 

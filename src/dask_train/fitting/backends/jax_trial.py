@@ -157,6 +157,7 @@ class _Passes:
         return self._last(values)
 
     def _run(self, values: Any, batch: Any) -> Found:
+        jax.block_until_ready((values, batch))  # else the step may hang, as one in earnest
         trial = jax.block_until_ready(self._tried(values, batch))
         jax.effects_barrier()
         return trial

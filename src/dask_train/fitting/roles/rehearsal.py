@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from dask_train.compat.keras.layers import flatten_layers, has_added_losses
+from dask_train.compat.keras.penalties import averages_activity
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import noted_gradients, rehearsing, tried_gathers
 from dask_train.fitting.roles.by_row import is_of_keras
@@ -166,8 +167,8 @@ def may_have_own_losses(model: Any) -> bool:
     """
     layers = flatten_layers(model)
     own = [layer for layer in layers if not is_of_keras(type(layer))]
-    regularizers = [getattr(layer, "activity_regularizer", None) for layer in layers]
-    regularizers += [getattr(variable, "regularizer", None) for variable in model.trainable_variables]
+    own += [layer for layer in layers if not _is_known(getattr(layer, "activity_regularizer", None))]
+    regularizers = [getattr(variable, "regularizer", None) for variable in model.trainable_variables]
     own += [one for one in regularizers if one is not None and not is_of_keras(one)]
     return has_own_steps(model) or bool(own)
 
@@ -190,5 +191,10 @@ def has_own_losses(model: Any) -> bool:
     )
 
 
+# Others of Keras' own, such as OrthogonalRegularizer, compare the rows of what a layer returns.
+_PENALTIES_BY_ROW = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+
+
 def _is_known(regularizer: Any) -> bool:
-    return regularizer is None or is_of_keras(regularizer)
+    """Return whether what an ``activity_regularizer`` adds is a mean over rows."""
+    return regularizer is None or (type(regularizer) in _PENALTIES_BY_ROW and averages_activity())

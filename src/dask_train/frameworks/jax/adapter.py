@@ -67,6 +67,10 @@ class JaxFramework(Framework):
         """Return whether several compute together."""
         return self._distributed and num_ranks(counts) > 1
 
+    def stays_until_the_end(self, counts: Mapping[str, int]) -> bool:
+        """Return whether several compute together: one that leaves waits for the others, which it ends soon after."""
+        return self.agrees_every_step(counts)
+
     def can_replace(self, role: str) -> bool:
         """No process can join ``jax.distributed`` later; others can start again."""
         return not self._distributed or role not in TRAINING_ROLES

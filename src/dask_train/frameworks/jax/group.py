@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -45,11 +46,18 @@ def _join_or_explain(place: RankPlace, timeout_s: float, stack: ExitStack) -> No
             coordinator_address=coordinator,
             num_processes=place.num_ranks,
             process_id=place.rank,
+            cluster_detection_method="deactivate",  # else under srun or mpirun each rank has one device of its host
             initialization_timeout=max(1, round(timeout_s)),
-            heartbeat_timeout_seconds=HEARTBEAT_S,
-            shutdown_timeout_seconds=round(LEAVE_S),
+            **_deadlines(),
         )
     except RuntimeError as error:
+        if "must be called before" in str(error):
+            raise LaunchError(
+                f"Rank {place.rank} of {place.num_ranks} could not join the others: JAX has computed before in this "
+                "process, or has made an array.",
+                "The role's function refers to an array of JAX, or a module that it imports makes one.",
+                "Make arrays of JAX within the function, and pass others as NumPy's: numpy.asarray(array).",
+            ) from error
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LaunchError(
             f"Rank {place.rank} of {place.num_ranks} could not meet the others at {place.meeting} within "
@@ -57,6 +65,15 @@ def _join_or_explain(place: RankPlace, timeout_s: float, stack: ExitStack) -> No
             "A rank did not start or was lost, or a firewall lies between the hosts of the Dask workers.",
             "Look at the other roles' logs, open the ports between the hosts, or allow a longer launch.",
         ) from error
+
+
+def _deadlines() -> dict[str, int]:
+    """Return JAX's deadlines as far as this version of it lets them be chosen, which none before 0.7 does."""
+    import jax
+
+    wanted = {"heartbeat_timeout_seconds": HEARTBEAT_S, "shutdown_timeout_seconds": round(LEAVE_S)}
+    known = inspect.signature(jax.distributed.initialize).parameters
+    return {name: seconds for name, seconds in wanted.items() if name in known}
 
 
 def _coordinator(place: RankPlace, timeout_s: float, stack: ExitStack) -> str:

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -137,10 +138,16 @@ class TensorFlowFramework(Framework):
             return None
 
         @functools.cache
-        def start() -> Any:
+        def start_once() -> Any:
             server = start_server(book, me.role, me.rank, process_ends_with_it=True)
             self._release_port()
             return server
+
+        asking = threading.Lock()  # several threads may ask for it at the same time, which the cache lets pass
+
+        def start() -> Any:
+            with asking:
+                return start_once()
 
         if "ps" in me.counts and me.role != "chief":
             return start()

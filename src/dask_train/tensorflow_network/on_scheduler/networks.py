@@ -60,7 +60,7 @@ class Networks:
         return [net for net in self.by_id.values() if net.client == client]
 
     def reserve(self, net: LeasedNetwork, counts: dict[str, int], on: list[str] | None) -> dict[str, Any]:
-        """Place one task per Dask worker, all or nothing; without counts, job ``worker`` takes every Dask worker."""
+        """Place one task per Dask worker, all or nothing; without counts, job ``worker`` takes every free one."""
         if net.client not in self.scheduler.clients:  # it left while it asked, and no one would end the lease
             return {"status": "no client"}
         unknown = [address for address in on or () if address not in self.scheduler.workers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +24,8 @@ logger = logging.getLogger("dask_train.scheduler")
 
 # A client tells what it releases in batches of 10 ms, and on another connection than its questions.
 RELEASE_S = 0.5
+# How many networks are remembered that were given up before they were reserved: few at a time can be on their way.
+MOST_GIVEN_UP = 1000
 
 
 class NetworksPlugin(SchedulerPlugin):
@@ -39,6 +42,7 @@ class NetworksPlugin(SchedulerPlugin):
         self.lost_worker_checks = LostWorkerChecks(scheduler)
         self._closing: set[asyncio.Task[Any]] = set()
         self._restarting = asyncio.Lock()
+        self._given_up: deque[str] = deque(maxlen=MOST_GIVEN_UP)
         register_handlers(scheduler, self)
 
     def why_taken(self, address: str) -> str:
@@ -104,6 +108,8 @@ class NetworksPlugin(SchedulerPlugin):
         errors: dict[str, bytes],
         close_s: float,
     ) -> dict[str, Any]:
+        if network in self._given_up:
+            return {"status": "forgotten"}
         net = LeasedNetwork(network, client, leave_servers, errors, close_s)
         return self.networks.reserve(net, counts, None if on is None else list(on))
 
@@ -133,10 +139,15 @@ class NetworksPlugin(SchedulerPlugin):
         return net.report()
 
     async def train_forget(self, *, network: str, spent: bool) -> dict[str, Any]:
-        """End a lease without a restart: nothing was started, or the Dask workers are spent."""
+        """End a lease without a restart: nothing was started, or the Dask workers are spent.
+
+        One that is not known may be asked for by a message that is still on its way on another connection.
+        """
         net = self.networks.by_id.get(network)
         if net is not None:
             self._end(net, spent=spent)
+        else:
+            self._given_up.append(network)
         return {"status": "OK"}
 
     async def train_close(self, *, network: str, force: bool, timeout_s: float) -> dict[str, Any]:

@@ -9,13 +9,16 @@ import pytest
 if os.environ.get("KERAS_BACKEND") != "jax":
     pytest.skip("in a process of its own: KERAS_BACKEND=jax", allow_module_level=True)
 
+from functools import partial
+
 import jax
 import keras
 import numpy as np
 from keras import layers, ops
 
-from dask_train.fitting.backends import backend_of
+from dask_train.fitting.backends import backend_of, jax_step
 from dask_train.fitting.checks import check_model, check_together
+from dask_train.fitting.roles.aside import is_aside
 from dask_train.fitting.roles.gradients import RowFraction, summed_gradients
 from dask_train.fitting.roles.metrics import Metrics
 from dask_train.fitting.roles.reductions import losses_of_all
@@ -182,6 +185,9 @@ OTHERS = {
     "a root": lambda: own_step(lambda rows: ops.sqrt(ops.mean(rows))),
     "added sum": lambda: regression(Adds(ops.sum)),
     "a regularizer of activity": lambda: regression(layers.Dense(2, activity_regularizer=lambda x: ops.sum(x) ** 2)),
+    "a regularizer that compares rows": lambda: regression(
+        layers.Dense(2, activity_regularizer=keras.regularizers.OrthogonalRegularizer(1.0))
+    ),
     "a mean beside statistics": lambda: regression(layers.BatchNormalization(), Adds(lambda rows: ops.mean(rows**2))),
 }
 
@@ -205,6 +211,49 @@ def test_one_row_is_tried_twice():
         tried(lambda: own_step(ops.sum), rows=1)
 
 
+@pytest.mark.parametrize("has_contexts", [True, False])
+def test_functions_under_jit_are_traced_anew_for_steps_in_earnest(monkeypatch, has_contexts):
+    if not has_contexts:
+        monkeypatch.setattr(jax_step, "_traces_of", None)
+    seen = []
+
+    @jax.jit
+    def reduce(rows):
+        seen.append((is_aside(), type(rows).__name__))
+        return ops.mean(rows)
+
+    run = tried(lambda: own_step(reduce))
+    assert {aside for aside, _ in seen} == {True}
+    seen.clear()
+    batch = jax.numpy.asarray(X), jax.numpy.asarray(Y)
+    for _ in range(2):
+        run(batch)
+    assert [aside for aside, _ in seen] == [False], "traced once"
+    tried(lambda: own_step(reduce))
+    assert {aside for aside, _ in seen[1:]} == {True}, "and anew for another step"
+
+
+class JittedStep(OwnStep):
+    """Puts its step under ``jax.jit``, out of which gradients can't get."""
+
+    @partial(jax.jit, static_argnums=0)
+    def train_step(self, state, data):
+        return super().train_step(state, data)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_step_under_jit_is_tried_as_it_is_written(eager):
+    def made(reduce=ops.mean):
+        model = JittedStep(reduce)
+        model(X[:1])
+        model.compile("adam", run_eagerly=eager)
+        return model
+
+    tried(made)
+    with pytest.raises(ValueError, match="no mean over rows"):
+        tried(lambda: made(ops.sum))
+
+
 def test_logs_are_metrics_results_or_means():
     results = tried(lambda: own_step(ops.mean, lambda model, loss: {"seen": model.seen.result(), "loss": loss}))
     assert results.raw == {"loss"}
@@ -226,6 +275,14 @@ def test_what_was_not_tried_is_refused():
     model.compile("sgd", "mse")
     with pytest.raises(ValueError, match="has a JaxLayer"):
         check_together(model, 2)
+
+
+def test_an_activity_regularizer_that_keras_adds_up_over_rows_is_refused(penalties_added_up):
+    model = regression(layers.Dense(2, activity_regularizer="l2", name="penalised"))
+    check_together(model, 1)
+    with pytest.raises(ValueError, match=r"has layer 'penalised' with an activity_regularizer, which Keras .* adds up"):
+        check_together(model, 2)
+    check_together(regression(layers.Dense(2, kernel_regularizer="l2")), 2)
 
 
 @pytest.mark.parametrize(

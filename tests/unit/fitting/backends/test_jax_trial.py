@@ -71,6 +71,20 @@ def test_others_are_refused(rows, gradient):
             checked(lambda x, counted: means(x, counted, gradient), rows, looks_at_logs=looks)
 
 
+def test_a_trial_begins_when_its_rows_are_there():
+    begun = []
+
+    def tried(given, batch):
+        begun.append(batch["x"].is_ready())
+        return Found({}, [], {}, [np.asarray(batch["x"]).mean(0)])
+
+    rows = jax.numpy.ones((2000, 2000))
+    for _ in range(3):
+        batch = {"x": rows @ rows @ rows}  # which is computed in a thread of JAX, as what is made of it
+        assert is_mean_of_other_rows(tried, (), batch, TriedGathers(), model())
+    assert begun == [True] * 9
+
+
 def test_masks_that_leave_as_much_of_each_row_are_told_of():
     x = np.where(np.arange(12)[:, None] % 2 == np.arange(2), RNG.random((12, 2)) + 1, -1.0)
     batch, given = {"x": jax.numpy.asarray(x)}, (None, [np.zeros(2)])

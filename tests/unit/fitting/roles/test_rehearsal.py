@@ -143,8 +143,9 @@ def learned(of: Any, backend: Backend) -> list[int]:
         {"layer": OwnLayer(1)},
         {"layer": keras.layers.Dense(1, kernel_regularizer=OwnRegularizer())},
         {"layer": keras.layers.Dense(1, activity_regularizer=OwnRegularizer())},
+        {"layer": keras.layers.Dense(1, activity_regularizer=keras.regularizers.OrthogonalRegularizer())},
     ],
-    ids=["step", "layer", "regularizer", "activity regularizer"],
+    ids=["step", "layer", "regularizer", "activity regularizer", "rows compared"],
 )
 def test_losses_that_may_be_the_users_own_are_tried_with_rows_twice(own):
     backend, of = Backend(), model(**own)
@@ -160,10 +161,17 @@ def test_losses_that_may_be_the_users_own_are_tried_with_rows_twice(own):
         {"loss": own_loss},
         {"loss": OwnLoss()},
         {"layer": keras.layers.Dense(1, kernel_regularizer="l2", activity_regularizer=keras.regularizers.L1())},
+        {"layer": keras.layers.Dense(1, kernel_regularizer=keras.regularizers.OrthogonalRegularizer())},
+        {"layer": keras.layers.ActivityRegularization(l1=0.1)},
     ],
 )
 def test_those_of_keras_are_known_and_compiled_ones_are_given_all_rows(kerass):
     assert learned(model(**kerass), Backend()) == []
+
+
+def test_an_activity_regularizer_that_keras_adds_up_over_rows_is_tried(penalties_added_up):
+    assert learned(model(layer=keras.layers.Dense(1, activity_regularizer="l1")), Backend()) == [3, 6]
+    assert learned(model(layer=keras.layers.Dense(1, kernel_regularizer="l1")), Backend()) == []
 
 
 def test_where_graphs_tell_more_nothing_is_tried():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
 import sys
 import threading
@@ -105,6 +106,37 @@ def test_what_jax_says_is_told_with_the_address(distributed, holder):
     text = rf"Rank 0 of 1 could not meet the others at {place.meeting} within 5 s: DEADLINE_EXCEEDED: no answer\."
     with pytest.raises(LaunchError, match=text), process_group(place, 5.0):
         pass
+
+
+def test_arrays_that_were_made_before_are_told(distributed, holder):
+    distributed.refusal = RuntimeError("jax.distributed.initialize() must be called before any JAX calls that might")
+    refused = pytest.raises(
+        LaunchError, match=r"Rank 0 of 1 could not join .*refers to an array of JAX.*numpy\.asarray"
+    )
+    with refused, process_group(place_of(0, 1, holder), 5.0):
+        pass
+
+
+def test_a_cluster_of_another_kind_says_nothing_of_devices(distributed, holder):
+    with process_group(place_of(0, 1, holder), 5.0):
+        assert distributed.asked[0]["cluster_detection_method"] == "deactivate"
+
+
+@pytest.mark.parametrize("names", [(), ("heartbeat_timeout_seconds", "shutdown_timeout_seconds")])
+def test_deadlines_are_set_where_jax_lets_them_be(distributed, holder, monkeypatch, names):
+    settings = ("coordinator_address", "num_processes", "process_id", "cluster_detection_method")
+    known = [*settings, "initialization_timeout", *names]
+    kinds = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in known]
+    initialize = distributed.initialize
+
+    def checked(**asked):
+        assert sorted(asked) == sorted(known)
+        initialize(**asked)
+
+    checked.__signature__ = inspect.Signature(kinds)
+    monkeypatch.setattr(distributed, "initialize", checked)
+    with process_group(place_of(0, 1, holder), 5.0):
+        assert distributed.asked
 
 
 def test_leaving_waits_for_one_that_hangs_no_longer_than_it_may(distributed, holder, monkeypatch):

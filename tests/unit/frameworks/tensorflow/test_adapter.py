@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import SimpleNamespace
 
 import numpy as np
@@ -106,6 +108,27 @@ def test_each_role_is_told_of_the_cluster_and_has_its_server(servers, role, coun
         else:
             assert extras["server"] == (server and f"server of {role} 0")
     assert dict(os.environ) == before
+
+
+def test_threads_that_ask_for_it_at_the_same_time_get_one_server(servers, monkeypatch):
+    is_starting, goes_on = threading.Event(), threading.Event()
+
+    def slow(book, job, index, **_):
+        servers.append((job, index))
+        is_starting.set()
+        goes_on.wait(60)
+        return object()
+
+    monkeypatch.setattr(adapter, "start_server", slow)
+    rendezvous = TensorFlowFramework().rendezvous(info("worker"), peers_of(WITHOUT), 1.0)
+    with rendezvous as extras, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(extras["server"])
+        is_starting.wait(60)
+        second = pool.submit(extras["server"])
+        assert wait([second], timeout=0.1).not_done, "or it starts another"
+        goes_on.set()
+        assert first.result(60) is second.result(60)
+    assert servers == [("worker", 0)]
 
 
 @pytest.mark.parametrize("asks", [True, False])

@@ -65,6 +65,16 @@ def test_it_waits_for_quiet_restarts_and_ends(closing):
     assert len(closing.did) == 3
 
 
+def test_a_reservation_that_comes_after_it_was_given_up_is_refused(closing):
+    asked = {"client": "me", "counts": {}, "on": None, "leave_servers": True, "errors": {}, "close_s": 1.0}
+    closing.plug.scheduler.clients["me"] = None
+    asyncio.run(closing.plug.train_forget(network="n2", spent=False))
+    assert asyncio.run(closing.plug.train_reserve(network="n2", **asked)) == {"status": "forgotten"}
+    assert "n2" not in closing.plug.networks.by_id
+    asyncio.run(closing.plug.train_forget(network="n1", spent=False))
+    assert list(closing.plug._given_up) == ["n2"], "of one that was reserved no such message is on its way"
+
+
 def test_what_is_stuck_leaves_it_untouched(closing):
     closing.answers.stuck = ["x (7 bytes)"]
     assert close(closing) == {"status": "held", "keys": ["x (7 bytes)"]}
