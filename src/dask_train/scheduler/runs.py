@@ -89,7 +89,7 @@ class KnownRun:
     over: bool = False
     is_oversubscribed: bool = False  # it has more roles than there are threads
     follows: bool = False  # its number of workers follows the Dask workers of its host
-    in_place: bool = False  # lost roles are replaced while the others wait
+    in_place: bool = False  # lost roles are replaced while the others wait for them, or continue
 
     def take_events(self, agent: str, number: int, events: list[Any]) -> list[Any]:
         """Take over what is new of an agent's events, the first of which is its ``number``-th, from 0; what that is."""
