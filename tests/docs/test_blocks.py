@@ -62,6 +62,7 @@ NOT_RUN: dict[Place, str] = {
     ("docs/deployment.md", 2): "it needs a cluster with certificates; test_two_hosts_tls.py trains on one",
     ("docs/reference/faults.md", 0): "a run of few rows ends before it is asked; test_resize.py has longer ones",
     ("docs/reference/faults.md", 1): "so does one that grows with its cluster; test_following.py has longer ones",
+    ("docs/parameter_servers.md", 1): "so does this one; test_following_servers.py has longer ones",
     ("docs/gpus.md", 0): "it needs a GPU",
     **{("docs/vineyard.md", n): "it needs a daemon; tests/cluster/train/test_vineyard.py has one" for n in range(3)},
     ("docs/linear_models.md", 2): "the suite takes a minute; tests/cluster/train runs it with each linear model",

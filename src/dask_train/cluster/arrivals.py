@@ -52,11 +52,19 @@ def default_fit_workers(client: Client, on: Sequence[str] | None, gpus: Gpus = N
     return max(1, len(workers if on is None else on)) if has_devices or not workers else num_hosts
 
 
-def followed_workers(client: Client, on: Sequence[str] | None, needs: Mapping[str, float], bounds: WorkerBounds) -> int:
+def followed_workers(
+    client: Client,
+    on: Sequence[str] | None,
+    needs: Mapping[str, float],
+    bounds: WorkerBounds,
+    *,
+    on_one_host: bool,
+) -> int:
     """Count the workers with which a run begins whose number follows the Dask workers.
 
-    That is one for each Dask worker that has room now, on the host with most of these, within the bounds; the least
-    number where the client is asynchronous, so that they can't be counted before the call returns.
+    That is one for each Dask worker that has room now, within the bounds, if they are to be ``on_one_host`` of the one
+    with most of these; the least number where the client is asynchronous, so that they can't be counted before the
+    call returns.
 
     Raises
     ------
@@ -68,12 +76,12 @@ def followed_workers(client: Client, on: Sequence[str] | None, needs: Mapping[st
         return bounds.low
     if on is None:
         wait_for_first(peer)
-    return bounds.nearest(peer.run(_room, peer, on, needs))
+    return bounds.nearest(peer.run(_room, peer, on, needs, on_one_host))
 
 
-async def _room(peer: Peer, on: Sequence[str] | None, needs: Mapping[str, float]) -> int:
+async def _room(peer: Peer, on: Sequence[str] | None, needs: Mapping[str, float], on_one_host: bool) -> int:
     await ensure_plugin(peer)
-    places = {"on": None if on is None else list(on), "host": "", "needs": dict(needs)}
+    places = {"on": None if on is None else list(on), "host": "", "needs": dict(needs), "on_one_host": on_one_host}
     answer = await peer.ask("train_run_room", run="", places=places, known=-1, timeout_s=0.0)
     return int(answer["count"])
 

@@ -27,6 +27,7 @@ from dask_train.run.messages import (
     Message,
     Ready,
     RoleProcess,
+    Shared,
     Started,
     Stop,
     WorkerLost,
@@ -136,7 +137,7 @@ class AgentMessages:
 
 
 HANDLERS: dict[type[Message], Callable[[AgentMessages, RoleProcess, Any], None]] = {
-    **dict.fromkeys((Ready, Loaded, DataProgressed, Started, Meets, CannotGoOn, Exited), AgentMessages._turned),
+    **dict.fromkeys((Ready, Loaded, DataProgressed, Started, Meets, Shared, CannotGoOn, Exited), AgentMessages._turned),
     Ended: AgentMessages._ended,
     Failed: AgentMessages._failed,
     messages.Progress: AgentMessages._moved,

@@ -90,7 +90,7 @@ class Dispatch:
             stop_s=plan.stop_s,
             needs_devices=self._job.run.gpus == 1,
             keeps_state=self._job.framework.keeps_state,
-            leave_within_s=(0.0 if self._job.run.follows is None else LEAVE_S) if plan.in_place else None,
+            leave_within_s=LEAVE_S if self._job.run.follows is not None else 0.0 if plan.in_place else None,
         )
         self._lent = {role: function.lent() for role, function in self._job.functions.items()}
         self._is_large = any(function.segments for function in self._job.functions.values())
@@ -336,7 +336,7 @@ class Dispatch:
         roles = self._context.state.roles
         if command.beside is not None:
             return self.host_of(roles[command.beside].address)
-        if self._job.run.follows is None:
+        if self._job.run.follows is None or self._job.plan.apart:
             return ""
         others = [role.address for key, role in roles.items() if key not in command.roles and role.phase in ALIVE]
         return next(filter(None, map(self.host_of, others)), "")

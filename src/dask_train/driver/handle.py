@@ -204,12 +204,14 @@ class Run(Generic[R]):
 
         Workers that join get weights and optimizer state from the others, which keep theirs; those that leave do so in
         order. Global batches stay the same: each row is still trained once in an epoch. It waits until the run has that
-        many workers. From then on, a run of ``workers=(2, 8)`` does not follow the Dask workers any more.
+        many workers. From then on, a run of ``workers=(2, 8)`` does not follow the Dask workers any more. With
+        parameter servers, each worker continues at its own pace up to a batch that none has begun, and from there on
+        as one of so many.
 
         Parameters
         ----------
         workers
-            Number of workers, at least 2.
+            Number of workers, at least 2; with parameter servers at least 1.
         timeout_s
             Seconds to wait for room for those that join. Default: 0, there has to be room now.
 
@@ -220,8 +222,8 @@ class Run(Generic[R]):
         Raises
         ------
         ValueError, TypeError
-            That many workers can't train it, or the run is not one of ``dt.fit(..., recovery="in_place")`` with
-            several workers and without ``streaming=``.
+            That many workers can't train it, or the run is not one of ``dt.fit(..., recovery="in_place")``, or of
+            ``dt.fit(..., ps=1)``, with several workers and without ``streaming=``.
         PlacementError
             There is no room for more, or those that were to join were lost. The run continues with as many as before.
         ClosedError

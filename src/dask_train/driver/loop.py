@@ -130,7 +130,8 @@ class Driver(RunContext):
             "settings": setting_texts(self.job.params),
         }
         lease = {"lease_s": self.job.client_s, "keys": self.data.own_keys()}
-        lease |= {"in_place": self.job.plan.in_place, "follows": self.follows is not None}
+        follows, plan = self.follows is not None, self.job.plan
+        lease |= {"in_place": plan.in_place or follows, "follows": follows and not plan.apart}
         lease["cluster_maximum"] = cluster_maximum(self.peer.dask_end)
         answer = await self.peer.ask("train_run_open", run=self.job.id, client=self.peer.id, info=info, **lease)
         if answer["status"] != "OK":

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dask_train.driver.loop import Driver
 from dask_train.errors import ClosedError, PlacementError
 from dask_train.run import events
-from dask_train.run.bounds import LEAST
+from dask_train.run.bounds import LEAST, LEAST_WITH_SERVERS
 from dask_train.run.resizing import ROLE, leftover
 from dask_train.run.state import Phase, ResizePhase, SizeChange
 
 _FOR = (
-    "run.resize() is for dt.fit(..., recovery='in_place') of torch modules and Keras models with several workers, "
-    "without streaming="
+    "run.resize() is for dt.fit(..., recovery='in_place') of torch modules and Keras models with several workers, and "
+    "for dt.fit(..., ps=1) with several workers or workers=(1, 4), without streaming="
 )
 
 
@@ -26,12 +26,15 @@ def check_resize(driver: Driver, workers: int) -> None:
     ValueError, TypeError
         It may not.
     """
-    job = driver.job
-    if job.run.resizes is None or job.run.window is not None or not job.plan.in_place:
+    job, has_servers = driver.job, "ps" in driver.job.plan.counts
+    if job.run.resizes is None or job.run.window is not None or not (job.plan.in_place or has_servers):
         raise ValueError(f"Run {job.id} keeps its number of workers: {_FOR}.")
     if isinstance(workers, bool) or not isinstance(workers, int):
-        raise TypeError(f"workers is {workers!r}; pass a whole number of at least {LEAST}.")
-    if workers < LEAST:
+        least = LEAST_WITH_SERVERS if has_servers else LEAST
+        raise TypeError(f"workers is {workers!r}; pass a whole number of at least {least}.")
+    if has_servers and workers < LEAST_WITH_SERVERS:
+        raise ValueError(f"workers is {workers}; a run has at least one. To end it, call run.stop().")
+    if workers < LEAST and not has_servers:
         raise ValueError(
             f"workers is {workers}; a run of several workers continues with at least {LEAST}. Start another one with "
             "workers=1 from its checkpoint."
@@ -73,11 +76,11 @@ async def change(driver: Driver, workers: int, timeout_s: float = 0.0) -> None:
         raise
     assert driver.state.resize is not None
     if why := driver.state.resize.why:
-        count = driver.state.plan.counts[ROLE]
+        count, where = driver.state.plan.counts[ROLE], "" if driver.state.plan.apart else " on the host of the run"
         raise PlacementError(
             f"Run {driver.job.id} continues with {count} workers, and not with {workers}.",
             f"{why[:1].upper()}{why[1:].rstrip('.')}.",
-            "Wait for room, add Dask workers on the host of the run, or pass timeout_s= to wait for them here.",
+            f"Wait for room, add Dask workers{where}, or pass timeout_s= to wait for them here.",
         )
 
 
@@ -87,7 +90,7 @@ def _can_be_asked(driver: Driver) -> bool:
     Else one that joins could take the place of a process that has left and is about to return, and end it.
     """
     is_free = not driver.num_resizes or _is_settled(driver.state.resize, driver.num_resizes - 1)
-    trains = driver.state.phase is Phase.RUNNING and driver.state.met
+    trains = driver.state.phase is Phase.RUNNING and driver.state.trains_together
     return is_free and trains and not leftover(driver.state)
 
 

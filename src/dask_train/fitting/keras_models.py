@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -91,6 +92,10 @@ class KerasModels(ModelKind):
         super().check_together(model, settings, workers)
         fit_checks.check_together(model, workers, ps=settings.ps)
 
+    def size_check(self, call: FitCall) -> Callable[[int], None] | None:
+        """Check that each worker has a share; one alone with parameter servers may do what several can't."""
+        return None if call.settings.ps and not _may_be_several(call) else super().size_check(call)
+
     def work(self, call: FitCall, rows: FitRows, prepared: dict[int, float] | None) -> FitWork:
         """Return what all roles do."""
         model, settings, data = call.model, call.settings, rows.data
@@ -112,6 +117,7 @@ class KerasModels(ModelKind):
             class_weight=prepared,
             scored_elsewhere=bool(settings.scorer),
             new_learning_rate=settings.new_learning_rate,
+            several_workers=_may_be_several(call),
         )
         return FitWork(
             functions=dict.fromkeys(self.roles(call), FitRole(task)),
@@ -152,6 +158,11 @@ class KerasModels(ModelKind):
         )
         scores = None if names is None else names_logged(names, validates=validates)
         return TrialSpec(work=KerasTrialRole(task), model=lambda trained: _parts_of(header, trained), scores=scores)
+
+
+def _may_be_several(call: FitCall) -> bool:
+    """Return whether several workers train a model, or will where their number follows the cluster."""
+    return (call.workers or 1) > 1 or call.run.follows is not None
 
 
 def _of_task(model: Any, settings: KerasSettings, rows: FitRows | TrialRows) -> dict[str, Any]:

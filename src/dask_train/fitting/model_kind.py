@@ -268,12 +268,12 @@ class ModelKind(ABC):
         if isinstance(settings, LoopSettings):
             check_share(settings.rows, workers)
 
-    def size_check(self, settings: Any) -> Callable[[int], None]:
+    def size_check(self, call: FitCall) -> Callable[[int], None] | None:
         """Return a function that checks whether a number of workers can share a batch, for a run that is resized.
 
-        The function holds no data.
+        The function holds no data. None: this run keeps its number of workers.
         """
-        return partial(check_share, settings.rows)
+        return partial(check_share, call.settings.rows)
 
     @abstractmethod
     def work(self, call: FitCall, rows: FitRows, prepared: Any) -> FitWork:

@@ -16,6 +16,7 @@ from dask_train.input_errors import warn_at_the_call
 _ASKED: dict[str, Callable[[FitCall], Any]] = {
     "workers=0": lambda call: call.workers == 0,
     "ps": lambda call: getattr(call.settings, "ps", 0),
+    "no ps": lambda call: not getattr(call.settings, "ps", 0),
     "scorer": lambda call: getattr(call.settings, "scorer", 0),
     "qid": lambda call: getattr(call.settings, "qid", None) is not None,
     "streaming": lambda call: call.run.window is not None,
@@ -73,8 +74,7 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ),
     ("torch", "virtual_workers, wire", _SAME_BITS),
     ("torch", "virtual_workers, sync_every", _SAME_BITS),
-    ("keras", "follows, ps", _FOLLOWS),
-    ("keras", "follows, scorer", _FOLLOWS),
+    ("keras", "follows, no ps, scorer", _FOLLOWS),
     (
         "keras",
         "ps, wire",

@@ -78,9 +78,12 @@ class FitTask(SupervisedTask):
         Number of classes, if labels are class numbers below it. Default: None, they are not.
     new_learning_rate
         Whether training resumes with the model's learning rate in place of the checkpoint's. Default: false.
+    several_workers
+        Whether several workers train the model, now or later. Default: false.
     """
 
     callbacks: bytes = field(default=b"", repr=False)
     class_weight: dict[int, float] | None = None
     num_classes: int | None = None
     new_learning_rate: bool = False
+    several_workers: bool = False

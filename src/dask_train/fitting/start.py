@@ -18,7 +18,7 @@ from dask_train.fitting.checks import check_share
 from dask_train.fitting.model_kind import FitCall, FitRows, ModelKind
 from dask_train.fitting.refusals import check_refusals
 from dask_train.fitting.stop_checks import check_stop_names
-from dask_train.run.bounds import WorkerBounds
+from dask_train.run.bounds import LEAST, LEAST_WITH_SERVERS, WorkerBounds
 from dask_train.run.recovery import check_recovery
 from dask_train.trainers.settings import LoopSettings
 from dask_train.training.in_process import run_in_process
@@ -72,7 +72,7 @@ def started(kind: ModelKind, call: FitCall, rows: FitRows, prepared: Any) -> Any
     """
     call, rows = _with_workers(kind, call, rows)
     work = kind.work(call, rows, prepared)
-    run = replace(call.run, resizes=kind.size_check(call.settings) if kind.grows else None)
+    run = replace(call.run, resizes=kind.size_check(call) if kind.grows else None)
     start: Any = run_in_process if call.workers == 0 else launch
     return start(
         work.functions,
@@ -97,6 +97,8 @@ def _checked(kind: ModelKind, model: Any, x: Any, y: Any, arguments: Mapping[str
     check_refusals(kind, call)
     if isinstance(settings, LoopSettings):
         check_most(run, settings.rows)
+    if run.follows is not None:
+        kind.check_together(model, settings, run.follows.high)
     check_replaces(run.recovery, kind.framework(in_place=call.in_place))
     run.needs(kind.roles(call))
     check_stop_names(run.stop, validates=settings.validates, known=kind.scores(call), unit=kind.unit)
@@ -112,7 +114,7 @@ def _with_workers(kind: ModelKind, call: FitCall, rows: FitRows) -> tuple[FitCal
     """
     if call.run.follows is not None:
         run = replace(call.run, client=client_or_local(call.run.client, call.workers or 0))
-        call = replace(call, run=run, workers=number_to_begin_with(run))
+        call = replace(call, run=run, workers=number_to_begin_with(kind, replace(call, run=run)))
     elif call.workers is None:
         run = replace(call.run, client=client_or_local(call.run.client, 0))
         if kind.one_per_dask_worker(call):
@@ -128,7 +130,8 @@ def _with_workers(kind: ModelKind, call: FitCall, rows: FitRows) -> tuple[FitCal
 def with_bounds(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a fit; if ``workers`` is a pair, with its lower number, and the pair as ``follows``.
 
-    Such a run replaces lost workers in place, also where ``recovery`` was left out.
+    Such a run replaces lost workers in place, also where ``recovery`` was left out; with parameter servers it replaces
+    them alone, while the others train on.
 
     Raises
     ------
@@ -138,17 +141,18 @@ def with_bounds(arguments: Mapping[str, Any]) -> dict[str, Any]:
     workers = arguments.get("workers")
     if not isinstance(workers, tuple | list):
         return dict(arguments)
-    bounds, recovery = WorkerBounds.of(workers), arguments.get("recovery", DEFAULT)
-    policy = check_recovery("in_place" if recovery == DEFAULT else recovery)
-    if policy is None or policy.scope != "in_place":
+    scope, least = ("role", LEAST_WITH_SERVERS) if arguments.get("ps") else ("in_place", LEAST)
+    bounds, recovery = WorkerBounds.of(workers, least), arguments.get("recovery", DEFAULT)
+    policy = check_recovery(scope if recovery == DEFAULT else recovery)
+    if policy is None or policy.scope != scope:
         raise ValueError(
-            f"workers={tuple(bounds)} needs recovery='in_place', and recovery={recovery!r} was passed: workers join "
+            f"workers={tuple(bounds)} needs recovery={scope!r}, and recovery={recovery!r} was passed: workers join "
             "and leave where lost ones are replaced. Leave recovery= out, or pass a single number of workers."
         )
     return {**arguments, "workers": bounds.low, "recovery": policy, "follows": bounds}
 
 
-def number_to_begin_with(run: RunSettings) -> int:
+def number_to_begin_with(kind: ModelKind, call: FitCall) -> int:
     """Return how many workers a fit that follows begins with: those that find room now, within its bounds.
 
     Raises
@@ -156,9 +160,11 @@ def number_to_begin_with(run: RunSettings) -> int:
     PlacementError
         No Dask worker has come within ``train.placement.timeout``.
     """
+    run = call.run
     assert run.client is not None
     assert run.follows is not None
-    return followed_workers(run.client, run.on, run.needs(["worker"]).get("worker", {}), run.follows)
+    needs = run.needs(kind.roles(call)).get("worker", {})
+    return followed_workers(run.client, run.on, needs, run.follows, on_one_host=call.in_place)
 
 
 def check_most(run: RunSettings, rows: int) -> None:

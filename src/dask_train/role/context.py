@@ -78,6 +78,9 @@ class Link(Protocol):
     def start_all_again(self, why: str) -> NoReturn:
         """Let the run start all roles again, as this one can't continue, and wait for the end of this process."""
 
+    def shared_among(self, size: int) -> None:
+        """Report that the batches that are left are shared by as many of this role as were asked for."""
+
     def notice(self, text: str) -> None:
         """Report to the run's owner what is out of the ordinary."""
 

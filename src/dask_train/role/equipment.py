@@ -27,6 +27,8 @@ class Equipment:
         Number of the role's start, from 0.
     alone
         Whether it was started again alone, while others train. Default: false.
+    joins
+        Whether it is one more than the run had, and others train already. Default: false.
     framework, peers, extras
         Framework adapter, addresses of the peers, and attributes that the adapter adds to the session.
     data
@@ -54,3 +56,4 @@ class Equipment:
     meeting: Meeting
     state_memory: StateMemory | None = None
     alone: bool = False
+    joins: bool = False

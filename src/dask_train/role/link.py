@@ -35,7 +35,7 @@ from dask_train.process.messages import (
     WentOn,
 )
 from dask_train.role.time_spent import CLIENT, TimeSpent
-from dask_train.run.messages import CannotGoOn, Meets, Message, Met, PeerLost, Resize, Stop
+from dask_train.run.messages import CannotGoOn, Meets, Message, Met, PeerLost, Resize, Shared, Stop
 from dask_train.transport.frames import descriptors_of, encode, messages_from
 
 # How often progress is sent; stalls are checked for in steps of a minute or more.
@@ -270,6 +270,10 @@ class SocketLink:
     def lost_attempt(self, peer: int) -> int:
         """Return the last start of a training role whose process is gone; -1 where none is."""
         return self._lost.get(peer, -1)
+
+    def shared_among(self, size: int) -> None:
+        """Report that the batches that are left are shared by as many of this role as were asked for."""
+        self.tell(Shared(size=size))
 
     def start_all_again(self, why: str) -> NoReturn:
         """Let the run start all roles again, as this one can't continue, and wait for the end of this process."""

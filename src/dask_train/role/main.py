@@ -70,6 +70,7 @@ def run_role(end: int, account: int) -> None:
             equipment = Equipment(
                 attempt=start.attempt,
                 alone=start.alone,
+                joins=start.joins,
                 framework=framework,
                 peers=peers,
                 extras=extras,

@@ -57,6 +57,7 @@ class Session(Collective, Checkpointing):
         self.world_rank, self.world_size = members.get((me.role, me.rank)), len(members)
         self.is_chief = is_chief(me)
         self.attempt, self._alone, self._has_begun = equipment.attempt, equipment.alone, False
+        self._joins = equipment.joins
         self._counts = me.counts
         self.peers = equipment.peers
         self.scratch = equipment.scratch

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-# Fewer workers are not resized: one worker computes its steps in another way than several.
-LEAST = 2
+# Fewer workers are not resized: one worker computes its steps in another way than several. With parameter servers each
+# computes its own in any case.
+LEAST, LEAST_WITH_SERVERS = 2, 1
 
 
 class WorkerBounds(NamedTuple):
@@ -16,8 +17,8 @@ class WorkerBounds(NamedTuple):
     high: int
 
     @classmethod
-    def of(cls, workers: Sequence[Any]) -> WorkerBounds:
-        """Return the bounds that a user has passed.
+    def of(cls, workers: Sequence[Any], least: int = LEAST) -> WorkerBounds:
+        """Return the bounds that a user has passed, of which none may be below ``least``.
 
         Raises
         ------
@@ -29,7 +30,9 @@ class WorkerBounds(NamedTuple):
         if len(workers) != len(cls._fields) or not is_whole:
             raise ValueError(f"{what}; pass a whole number, or two of them, the least and the largest: workers=(2, 8).")
         bounds = cls(*workers)
-        if bounds.low < LEAST:
+        if bounds.low < least == LEAST_WITH_SERVERS:
+            raise ValueError(f"{what}, and a run has at least one worker. Pass workers=(1, {max(bounds.high, 2)}).")
+        if bounds.low < least:
             raise ValueError(
                 f"{what}: a run whose number of workers changes has at least {LEAST}. A single worker sums with nobody "
                 f"and computes its steps in another way, so none can join it. {_change(bounds.high)}"

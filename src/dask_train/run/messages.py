@@ -60,6 +60,13 @@ class CannotGoOn(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shared(Message):
+    """Batches that are left are shared by as many workers as the first one was told of; none waits for another."""
+
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ended(Message):
     """The user's function has returned; its result is pickled.
 

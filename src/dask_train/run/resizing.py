@@ -2,6 +2,10 @@
 
 Workers that join start while the run continues, until they wait for the others. Only then does the first worker get the
 new number, and all meet anew at the end of its step. What goes wrong with them before does not affect the run.
+
+With parameter servers no worker waits for another. There the first worker reports when batches are shared by the new
+number, from some batch on. Then those that join are workers like all others, and those that leave are as long as they
+have batches left.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from dataclasses import replace
 
 from dask_train.run import events
 from dask_train.run.commands import Free, Key, PlaceRoles
-from dask_train.run.messages import Resize
+from dask_train.run.messages import Resize, Shared
 from dask_train.run.state import ALIVE, Phase, ResizePhase, Role, RolePhase, RunState, SizeChange
 from dask_train.run.state_update import StateUpdate
 
@@ -25,9 +29,9 @@ def asked(turn: StateUpdate, event: events.ResizeAsked) -> None:
     if _ongoing(turn) is not None:
         return
     turn.resize = SizeChange(number=event.number, size=event.size)
-    if turn.phase is not Phase.RUNNING or not (turn.met and turn.plan.in_place):
+    if turn.phase is not Phase.RUNNING or not (turn.plan.apart or (turn.met and turn.plan.in_place)):
         _settle(turn, "it does not train")
-    elif not turn.on_one_host:
+    elif not (turn.plan.apart or turn.on_one_host):
         _settle(turn, "its workers are on several hosts")
     elif event.size == turn.plan.counts[ROLE]:
         _settle(turn)
@@ -39,7 +43,8 @@ def asked(turn: StateUpdate, event: events.ResizeAsked) -> None:
                 turn.place_anew(key)
             else:
                 turn.roles[key] = Role(since=turn.time, progressed=turn.time)
-        turn.do(PlaceRoles(roles=keys, timeout_s=event.timeout_s, beside=_FIRST))
+        beside = None if turn.plan.apart else _FIRST
+        turn.do(PlaceRoles(roles=keys, timeout_s=event.timeout_s, beside=beside))
 
 
 def cancelled(turn: StateUpdate, event: events.ResizeCancelled) -> None:
@@ -99,6 +104,34 @@ def wait(turn: StateUpdate) -> None:
         give_up(turn, "there is room for more workers on other hosts only")
     else:
         _tell_first(turn)
+
+
+def started(turn: StateUpdate, key: Key) -> None:
+    """Tell the first worker: again, if it has taken a lost one's place; or once all run that join, if none meets."""
+    resize, keys = _ongoing(turn), joining(turn)
+    if resize is None:
+        return
+    is_first_again = key == _FIRST and resize.phase is ResizePhase.TOLD
+    joins = turn.plan.apart and key in keys and resize.phase is ResizePhase.STARTING
+    if is_first_again or (joins and all(turn.roles[each].phase is RolePhase.RUNNING for each in keys)):
+        _tell_first(turn)
+
+
+def shared(turn: StateUpdate, key: Key, message: Shared) -> None:
+    """Note that batches are shared by the new number; those that leave still have some of before."""
+    resize = _ongoing(turn)
+    if key == _FIRST and resize is not None and resize.phase is ResizePhase.TOLD and resize.size == message.size:
+        turn.resize = replace(resize, phase=ResizePhase.SHARED)
+        done_if_left(turn)
+
+
+def done_if_left(turn: StateUpdate) -> None:
+    """Let the run have the new number once those have ended that leave, if no worker waits for another."""
+    resize = _ongoing(turn)
+    if resize is not None and resize.phase is ResizePhase.SHARED:
+        left = [(ROLE, rank) for rank in range(resize.size, turn.plan.counts[ROLE])]
+        if all(turn.roles[key].phase is RolePhase.RETURNED for key in left):
+            done(turn)
 
 
 def meeting(turn: StateUpdate) -> tuple[Key, ...]:
@@ -161,10 +194,15 @@ def end(turn: StateUpdate, why: str = "the run has come to its end") -> None:
         give_up(turn, why)
 
 
-def tell_again(turn: StateUpdate, key: Key) -> None:
-    """Tell a first worker that has taken a lost one's place."""
-    if key == _FIRST and _told(turn) is not None:
-        _tell_first(turn)
+def returned(turn: StateUpdate, key: Key) -> None:
+    """Cancel a change where a worker has returned that was not to leave: no other number follows any more.
+
+    With parameter servers, others may train on in the new number. The first worker returns after all of them, and
+    after it has told of that number.
+    """
+    if not is_to_leave(turn, key) and (key == _FIRST or not turn.plan.apart):
+        end(turn)
+    done_if_left(turn)
 
 
 def _let_go(turn: StateUpdate, keys: Sequence[Key]) -> None:
@@ -172,7 +210,8 @@ def _let_go(turn: StateUpdate, keys: Sequence[Key]) -> None:
     placed = tuple(key for key in keys if turn.roles[key].phase is not RolePhase.PLACING)
     for key in keys:
         role = turn.roles[key]
-        if role.phase is not RolePhase.RUNNING or role.meets_at:  # else it has left, and is about to return
+        # Where workers meet, one that runs and does not wait has left, and is about to return.
+        if turn.plan.apart or role.phase is not RolePhase.RUNNING or role.meets_at:
             turn.forget(key)
     if placed:
         turn.do(Free(roles=placed))
@@ -194,4 +233,5 @@ def _ongoing(turn: StateUpdate) -> SizeChange | None:
 
 
 def _told(turn: StateUpdate) -> SizeChange | None:
-    return turn.resize if turn.resize is not None and turn.resize.phase is ResizePhase.TOLD else None
+    told = (ResizePhase.TOLD, ResizePhase.SHARED)
+    return turn.resize if turn.resize is not None and turn.resize.phase in told else None

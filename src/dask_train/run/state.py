@@ -84,6 +84,11 @@ class RunPlan:
     progress_s: float = 120.0
     stop_s: float = 5.0
 
+    @property
+    def apart(self) -> bool:
+        """Return whether no training role waits for another, as with parameter servers."""
+        return not (self.agree or self.in_place)
+
     def role_keys(self) -> tuple[Key, ...]:
         """Every role of the run, by name and rank."""
         return tuple((role, rank) for role, count in self.counts.items() for rank in range(count))
@@ -149,6 +154,7 @@ class ResizePhase(StrEnum):
 
     STARTING = "those that join are started"
     TOLD = "the workers have been told"
+    SHARED = "batches are shared by that many; those that leave have some left"
     SETTLED = "it is so, or can't be"
 
 
@@ -246,6 +252,11 @@ class RunState:
     client_waits: float | None = None
     notes: tuple[str, ...] = ()
     ending: Finish | None = None
+
+    @property
+    def trains_together(self) -> bool:
+        """Return whether the training roles have met, unless none waits for another."""
+        return self.met or self.plan.apart
 
     def __str__(self) -> str:
         counts: dict[str, int] = {}

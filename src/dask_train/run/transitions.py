@@ -133,7 +133,7 @@ def _started(update: StateUpdate, key: Key, _: messages.Started) -> None:
     if update.roles[key].phase is RolePhase.MEETING:
         update.move(key, RolePhase.RUNNING)
         update.made_progress(key)
-        resizing.tell_again(update, key)
+        resizing.started(update, key)
 
 
 def _progressed(update: StateUpdate, key: Key, _: events.Progressed) -> None:
@@ -182,8 +182,8 @@ def _ended(update: StateUpdate, key: Key, _: messages.Ended) -> None:
         return
     update.move(key, RolePhase.RETURNED)
     update.made_progress(key)
-    if key in update.plan.training_keys() and not resizing.is_to_leave(update, key):
-        resizing.end(update)
+    if key in update.plan.training_keys():
+        resizing.returned(update, key)
     _let_meet(update)
     training = [update.roles[key].phase for key in update.plan.training_keys()]
     if update.phase is Phase.RUNNING and all(phase is RolePhase.RETURNED for phase in training):
@@ -301,6 +301,7 @@ ROLE_ACTIONS: dict[type[messages.Message | events.DriverEvent], Callable[[StateU
     events.AwaitsClient: _awaits_client,
     messages.Meets: _meets,
     messages.CannotGoOn: lost_roles.restart_needed,
+    messages.Shared: resizing.shared,
     messages.Ended: _ended,
     messages.Failed: lost_roles.failed,
     messages.Exited: lost_roles.exited,

@@ -174,12 +174,22 @@ class PlacementQueue:
         workers = self.scheduler.workers.values()
         return next((str(ws.host) for ws in workers if ws.address.rpartition(":")[0] == where), "")
 
-    def num_places(self, run: KnownRun | None, needs: Mapping[str, float], on: list[str] | None, host: str = "") -> int:
-        """Count the Dask workers of a host that carry roles of a run, or could: of the one with most by default.
+    def num_places(
+        self,
+        run: KnownRun | None,
+        needs: Mapping[str, float],
+        on: list[str] | None,
+        host: str = "",
+        *,
+        on_one_host: bool = True,
+    ) -> int:
+        """Count the Dask workers of a host that carry workers of a run, or could: of the one with most by default.
 
-        While other runs wait for room, only those count that carry some.
+        While other runs wait for room, only those count that carry some. If not ``on_one_host``, those of all hosts
+        count.
         """
-        own = set() if run is None else {address for address, _ in run.places.values()}
+        places = {} if run is None else run.places
+        own = {address for (role, _), (address, _) in places.items() if role == "worker"}
         is_wanted = any(request.run is not run for request in self.waiting)
         places_by_host: Counter[str] = Counter()
         for capacity in self.capacities(on, host):
@@ -187,7 +197,7 @@ class PlacementQueue:
                 places_by_host[capacity.host] += not is_leaving(self.scheduler.workers[capacity.address])
             elif not (is_wanted or capacity.why_not) and capacity.used < capacity.threads and capacity.provides(needs):
                 places_by_host[capacity.host] += 1
-        return max(places_by_host.values(), default=0)
+        return max(places_by_host.values(), default=0) if on_one_host else places_by_host.total()
 
     def _device_room(self, request: PlacementRequest) -> DeviceRoom:
         room = DeviceRoom(request.devices)

@@ -89,7 +89,7 @@ class KnownRun:
     over: bool = False
     is_oversubscribed: bool = False  # it has more roles than there are threads
     follows: bool = False  # its number of workers follows the Dask workers of its host
-    in_place: bool = False  # lost roles are replaced while the others wait
+    in_place: bool = False  # lost roles are replaced while the others wait for them, or continue
     cluster_maximum: float | None = None  # the most Dask workers of its client's cluster if known, 0 if it adds none
 
     def take_events(self, agent: str, number: int, events: list[Any]) -> list[Any]:

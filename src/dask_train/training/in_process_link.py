@@ -138,6 +138,10 @@ class InProcessLink:
         """Never asked: there is one rank."""
         raise NotImplementedError
 
+    def shared_among(self, size: int) -> None:
+        """Never asked: there is one rank."""
+        raise NotImplementedError
+
     def notice(self, text: str) -> None:
         """Note what is out of the ordinary, which stands in this process's output by now."""
         self._history.notices.append(text)

@@ -138,15 +138,17 @@ async def test_an_agent_that_has_told_of_its_roles_ends_in_order_and_the_next_ro
     assert happened(it, Exited)[0].leaves
 
 
-async def test_a_run_that_follows_dask_workers_stays_on_its_host(driven):
-    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
+@pytest.mark.parametrize(("in_place", "host"), [(True, "host"), (False, "")])
+async def test_a_run_that_follows_dask_workers_stays_on_its_host_unless_its_workers_train_apart(driven, in_place, host):
+    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"}), "in_place": in_place}
     async with driven({"follows": WorkerBounds(2, 8)}, worker=2, plan=plan) as it:
         await it.running()
-        assert it.scheduler.questions("train_run_open")[0]["follows"]
+        opened = it.scheduler.questions("train_run_open")[0]
+        assert (opened["in_place"], opened["follows"]) == (True, in_place)
         it.scheduler.tells(Exited(cause="it was killed."), "worker", 0)
         await started(it, num=3)
         it.driver.stop("enough")
-    assert [asked["host"] for asked in it.scheduler.questions("train_run_place")] == ["", "host"]
+    assert [asked["host"] for asked in it.scheduler.questions("train_run_place")] == ["", host]
 
 
 async def test_what_is_for_an_agent_on_a_lost_dask_worker_is_dropped_and_its_task_cancelled(driven):

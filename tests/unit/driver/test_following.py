@@ -28,8 +28,8 @@ class Driver:
         Why a change can't be; None where it can.
     """
 
-    def __init__(self, *room: int, refuses: str = "") -> None:
-        self.room, self.refuses, self.over = list(room), refuses, False
+    def __init__(self, *room: int, refuses: str = "", in_place: bool = True) -> None:
+        self.in_place, self.room, self.refuses, self.over = in_place, list(room), refuses, False
         self.asked: list[tuple[int, float]] = []
         self.changes: list[int] = []
         self.follows: WorkerBounds | None = WorkerBounds(2, 4)
@@ -42,16 +42,18 @@ class Driver:
         self._runs(2)
 
     def _runs(self, count: int, resize: SizeChange | None = None, phase: RolePhase = RolePhase.RUNNING) -> None:
-        plan = RunPlan(counts={"worker": count}, training=frozenset({"worker"}), in_place=True)
+        plan = RunPlan(counts={"worker": count}, training=frozenset({"worker"}), in_place=self.in_place)
         roles = {key: Role(phase=phase, address="a") for key in plan.training_keys()}
-        self.state = RunState(plan=plan, phase=Phase.RUNNING, met=True, roles=roles, resize=resize)
+        self.state = RunState(plan=plan, phase=Phase.RUNNING, met=self.in_place, roles=roles, resize=resize)
 
     def _notice(self, text: str) -> None:
         self.history.notices.append(text)
 
     async def _ask(self, handler, *, run, places, known, timeout_s):
         assert (handler, run) == ("train_run_room", "run-1")
-        assert places == {"on": None, "host": "host of a", "needs": {"slot": 1.0}}
+        in_place = self.state.plan.in_place
+        host = "host of a" if in_place else ""
+        assert places == {"on": None, "host": host, "needs": {"slot": 1.0}, "on_one_host": in_place}
         self.asked.append((known, timeout_s))
         self.time += timeout_s
         await asyncio.sleep(0)
@@ -84,6 +86,10 @@ def test_it_grows_and_shrinks_within_the_bounds_once_the_number_has_settled():
     assert known == [-1, 2, 3, 5, 5, 5, 1, 1]
     assert [timeout_s for _, timeout_s in driver.asked[1:6]] == [POLL_S, COME_S, COME_S, POLL_S, POLL_S]
     assert driver.asked[6] == (1, LEAVE_S)
+
+
+def test_with_servers_dask_workers_of_all_hosts_count():
+    assert followed(Driver(2, 4, 4, 4, 2, 2, in_place=False)) == [4, 2]
 
 
 def test_a_number_that_goes_back_in_time_changes_nothing():

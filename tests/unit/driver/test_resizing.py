@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from dask_train.driver.resizing import check_resize, resize
 from dask_train.driver.settings import RunSettings
 from dask_train.errors import ClosedError, PlacementError
 from dask_train.run.events import ResizeCancelled
-from dask_train.run.state import Phase, ResizePhase, Role, RolePhase, RunPlan, SizeChange
+from dask_train.run.state import Phase, ResizePhase, Role, RolePhase, RunPlan, RunState, SizeChange
 
 
 def refuses(workers):
@@ -25,11 +26,12 @@ WAITS = "it waits for room"
 class Driver:
     """A driver whose run answers each request with these reasons; None: it is over then, WAITS: it never does."""
 
-    def __init__(self, *reasons, in_place=True, resizes=refuses, streaming=False):
+    def __init__(self, *reasons, in_place=True, ps=0, resizes=refuses, streaming=False):
         run = RunSettings(resizes=resizes, streaming=streaming)
-        self.job = SimpleNamespace(id="run-1", run=run, plan=SimpleNamespace(in_place=in_place))
-        plan = RunPlan(counts={"worker": 2}, training=frozenset({"worker"}))
-        self.state = SimpleNamespace(phase=Phase.LAUNCHING, met=False, resize=None, plan=plan, roles={})
+        counts = {"ps": ps, "worker": 2} if ps else {"worker": 2}
+        plan = RunPlan(counts=counts, training=frozenset({"worker"}), in_place=in_place)
+        self.job = SimpleNamespace(id="run-1", run=run, plan=plan)
+        self.state = RunState(plan=plan, phase=Phase.LAUNCHING)
         self.history, self.over, self.asked, self.reasons = SimpleNamespace(outcome="it has ended"), False, [], reasons
         self.resizing, self.num_resizes, self.cancelled = asyncio.Lock(), 0, []
 
@@ -40,17 +42,18 @@ class Driver:
         if isinstance(event, ResizeCancelled):
             self.cancelled.append(event.number)
             return
-        assert (self.state.phase, self.state.met) == (Phase.RUNNING, True), "it trains by then"
+        assert (self.state.phase, self.state.met) == (Phase.RUNNING, self.job.plan.in_place), "it trains by then"
         self.asked.append((event.number, event.size, event.timeout_s))
         why, *self.reasons = self.reasons
         self.over = why is None
         phase = ResizePhase.STARTING if self.over or why == WAITS else ResizePhase.SETTLED
-        self.state.resize = SizeChange(number=event.number, size=event.size, phase=phase, why=why or "")
+        resize = SizeChange(number=event.number, size=event.size, phase=phase, why=why or "")
+        self.state = replace(self.state, resize=resize)
 
     async def until(self, met):
         while not met():
             await asyncio.sleep(0)
-            self.state.phase, self.state.met = Phase.RUNNING, True
+            self.state = replace(self.state, phase=Phase.RUNNING, met=self.job.plan.in_place)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,23 @@ def test_numbers_that_can_not_be_are_refused_at_the_call(workers, error, why):
         check_resize(Driver(), workers)
 
 
-@pytest.mark.parametrize("settings", [{"in_place": False}, {"resizes": None}, {"streaming": True}])
+@pytest.mark.parametrize(
+    ("workers", "error", "why"),
+    [(0, ValueError, "a run has at least one"), (9, ValueError, "9 workers share"), (True, TypeError, "at least 1")],
+)
+def test_with_servers_a_run_may_have_one_worker(workers, error, why):
+    driver = Driver("", in_place=False, ps=1)
+    check_resize(driver, 1)
+    with pytest.raises(error, match=why):
+        check_resize(driver, workers)
+    asyncio.run(resize(driver, 1, 0.0))
+    assert driver.asked == [(0, 1, 0.0)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"in_place": False}, {"resizes": None}, {"streaming": True}, {"in_place": False, "ps": 1, "resizes": None}],
+)
 def test_other_runs_keep_their_number(settings):
     with pytest.raises(ValueError, match="Run run-1 keeps its number of workers"):
         check_resize(Driver(**settings), 3)
@@ -92,7 +111,8 @@ def test_a_call_that_is_interrupted_cancels_the_change_and_the_next_one_waits_fo
         next_one = asyncio.ensure_future(resize(driver, 4, 0.0))
         await asyncio.sleep(0.01)
         assert len(driver.asked) == 1, "the run would drop it"
-        driver.state.resize = SizeChange(number=0, size=8, phase=ResizePhase.SETTLED, why="it was cancelled")
+        change = SizeChange(number=0, size=8, phase=ResizePhase.SETTLED, why="it was cancelled")
+        driver.state = replace(driver.state, resize=change)
         await asyncio.wait_for(next_one, 10)
 
     asyncio.run(ask())

@@ -31,6 +31,44 @@ def test_two_numbers_replace_lost_workers_in_place(recovery):
         check_most(RunSettings.of(given), 7)
 
 
+def test_with_servers_lost_workers_are_replaced_alone_and_one_is_enough():
+    given = with_bounds({"workers": (1, 4), "ps": 2})
+    assert given == {"workers": 1, "ps": 2, "recovery": RecoveryPolicy(scope="role"), "follows": WorkerBounds(1, 4)}
+    with pytest.raises(ValueError, match=r"a run has at least one worker. Pass workers=\(1, 4\)"):
+        with_bounds({"workers": (0, 4), "ps": 2})
+
+
+def test_with_servers_what_several_workers_can_not_do_is_refused_of_one_as_well():
+    import keras
+
+    import dask_train as dt
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(synchronized=True)])
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="has synchronized=True"):
+        dt.fit(model, np.zeros((64, 3)), np.zeros((64, 3)), workers=(1, 8), ps=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "resizes"),
+    [({"workers": 1, "ps": 1}, False), ({"workers": 2, "ps": 1}, True), ({"workers": (1, 2), "ps": 1}, True)],
+)
+def test_one_that_trains_alone_with_servers_stays_alone(settings, resizes):
+    import keras
+
+    from dask_train.fitting.keras_models import KERAS_MODELS
+    from dask_train.fitting.start import _checked
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    call = _checked(KERAS_MODELS, model, np.zeros((64, 3)), np.zeros(64), {"batch_size": 8, **settings})
+    check = KERAS_MODELS.size_check(call)
+    assert (check is not None) == resizes
+    if check is not None:
+        with pytest.raises(ValueError, match="9 workers share it"):
+            check(9)
+
+
 def test_a_policy_of_ones_own_is_kept():
     policy = RecoveryPolicy(scope="in_place", max_restarts=9)
     assert with_bounds({"workers": (2, 8), "recovery": policy})["recovery"] is policy
@@ -43,7 +81,10 @@ def test_a_policy_of_ones_own_is_kept():
         ({"recovery": "gang"}, "recovery='gang' was passed"),
         ({"recovery": RecoveryPolicy()}, "needs recovery='in_place'"),
         ({"streaming": True}, "streaming=True was passed"),
-        ({"ps": 1}, "ps=1 was passed. Leave ps= out"),
+        ({"ps": 1, "recovery": "in_place"}, "needs recovery='role', and recovery='in_place' was passed"),
+        ({"ps": 1, "recovery": None}, "needs recovery='role'"),
+        ({"ps": 1, "streaming": True}, "streaming=True was passed"),
+        ({"ps": 1, "batch_size": 7}, "batch_size=7 is the global batch, and 8 workers share it"),
         ({"scorer": 1, "validation_data": (np.zeros((8, 3)), np.zeros(8))}, "scorer=1 was passed"),
     ],
 )

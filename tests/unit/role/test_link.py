@@ -36,7 +36,19 @@ from dask_train.process.messages import (
 )
 from dask_train.role import link as link_module
 from dask_train.role.link import BUNDLE, SocketLink
-from dask_train.run.messages import CannotGoOn, Ended, Meets, Message, Met, PeerLost, Ready, Resize, Started, Stop
+from dask_train.run.messages import (
+    CannotGoOn,
+    Ended,
+    Meets,
+    Message,
+    Met,
+    PeerLost,
+    Ready,
+    Resize,
+    Shared,
+    Started,
+    Stop,
+)
 from dask_train.transport.frames import MAX_DESCRIPTORS, FrameReader, descriptors_of, encode
 
 STREAM = Stream(2, 0, 1, True, 7)
@@ -438,6 +450,15 @@ def test_it_meets_the_others(ends, in_background):
     meeting = in_background(link.meet, "h:3")
     agent.say(Met(addresses=["h:3", "h:2"], error="", secret=b"s"))
     assert meeting.result(60).addresses == ["h:3", "h:2"]
+
+
+def test_it_tells_that_batches_are_shared_by_the_number_that_it_was_told_of(ends, in_background):
+    link, agent = ends
+    agent.say(Resize(size=3))
+    agent.say(Met(addresses=[], error="", secret=b""))
+    in_background(link.meet, "h:1").result(60)  # what was said before has come
+    link.shared_among(link.wanted_size)
+    assert agent.next(Shared).size == 3
 
 
 def test_it_knows_whose_process_is_gone_and_asks_for_a_restart(ends, in_background):

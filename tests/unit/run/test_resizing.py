@@ -292,3 +292,111 @@ def test_a_change_that_nobody_waits_for_gives_back_the_room_that_it_waits_for(ru
     assert joins(run, "worker/2") == ["Resize worker/0#0@a"]
     assert run.happens(events.ResizeCancelled, number=1) == [], "it is known"
     assert run.state.resize.phase is ResizePhase.TOLD
+
+
+# With parameter servers
+
+SERVED = {"counts": {"ps": 1, "worker": 1}, "services": {"ps"}, "replaceable": {"worker"}, "recovery": RecoveryPolicy()}
+
+
+@pytest.fixture
+def served(a_run):
+    """A worker with a parameter server, which trains."""
+    return a_run(**SERVED).running()
+
+
+def starts_alone(run, key, on="d"):
+    """A worker that joins is placed, and its function begins; what is to be done then."""
+    placed(run, key, on=on)
+    run.up(key)
+    return run.starts(key)
+
+
+def shares(run, size, key="worker/0"):
+    return run.happens(messages.Shared, key, size=size)
+
+
+def grown(run, size=2):
+    asked(run, size)
+    for rank in range(1, size):
+        starts_alone(run, f"worker/{rank}")
+    shares(run, size)
+    return run
+
+
+def test_with_servers_the_first_worker_is_told_when_those_that_join_run_on_any_host(served):
+    assert asked(served, 3) == ["PlaceRoles worker/1 worker/2"]
+    (place,) = served.log[-1][1]
+    assert place.beside is None
+    assert starts_alone(served, "worker/1") == []
+    assert starts_alone(served, "worker/2") == ["Resize worker/0#0@b"]
+    assert served.state.plan.counts["worker"] == 1
+    shares(served, 3)
+    assert settled(served) == (3, "")
+
+
+def test_with_servers_those_that_leave_are_workers_until_they_have_ended(served):
+    grown(served, 3)
+    assert asked(served, 1, 1) == ["Resize worker/0#0@b"]
+    served.returns("worker/2")
+    shares(served, 1)
+    assert served.exits("worker/1") == ["PlaceRoles worker/1"], "it has rows left"
+    assert served.state.resize.phase is ResizePhase.SHARED
+    starts_alone(served, "worker/1", on="e")
+    assert served.returns("worker/1") == ["Free worker/1 worker/2"]
+    assert settled(served) == (1, "")
+    assert asked(served, 2, 2) == ["PlaceRoles worker/1"]
+    assert starts_alone(served, "worker/1") == ["Resize worker/0#0@b"]
+
+
+def test_with_servers_what_a_lost_first_worker_was_told_its_successor_is_told(served):
+    asked(served, 2)
+    starts_alone(served, "worker/1")
+    assert served.exits("worker/0") == ["PlaceRoles worker/0"]
+    assert starts_alone(served, "worker/0", on="e") == ["Resize worker/0#1@e"]
+    shares(served, 3)
+    shares(served, 2, "worker/1")
+    assert served.state.resize.phase is ResizePhase.TOLD
+    shares(served, 2)
+    assert settled(served) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("loses", "why"),
+    [
+        (lambda run: run.exits("worker/2"), "worker 2 is lost"),
+        (lambda run: run.happens(events.ResizeCancelled, number=0), "it was cancelled"),
+        (lambda run: run.returns("worker/0"), "the run has come to its end"),
+    ],
+    ids=["process", "cancelled", "end"],
+)
+def test_with_servers_those_that_do_not_join_are_ended(served, loses, why):
+    asked(served, 3)
+    starts_alone(served, "worker/1")
+    placed(served, "worker/2")
+    said = loses(served)
+    assert "Kill worker/1#0@d" in said
+    assert why in settled(served)[1]
+    assert settled(served)[0] == 1
+
+
+def test_with_servers_others_train_on_when_one_has_gone_through_its_rows(served):
+    grown(served)
+    asked(served, 3, 1)
+    starts_alone(served, "worker/2")
+    assert served.returns("worker/1") == [], "the first one may have told of the new number"
+    shares(served, 3)
+    assert settled(served) == (3, "")
+    served.returns("worker/0")
+    assert served.phase is Phase.RUNNING
+    served.returns("worker/2")
+    assert served.phase is Phase.COMPLETING
+
+
+def test_with_servers_all_start_again_in_the_number_of_before(served):
+    grown(served)
+    asked(served, 3, 1)
+    starts_alone(served, "worker/2")
+    served.exits("ps/0")
+    assert settled(served)[0] == 2
+    assert served.phase is Phase.RESTARTING

@@ -303,6 +303,7 @@ def test_dask_workers_that_carry_roles_or_could(cluster):
     run = cluster.run("r1")
     assert cluster.placement_queue.num_places(None, {}, None) == 3
     assert cluster.placement_queue.num_places(None, {}, None, "other") == 1
+    assert cluster.placement_queue.num_places(None, {}, None, on_one_host=False) == 4
     assert cluster.placement_queue.num_places(None, {"GPU": 1}, None) == 0
     assert cluster.placement_queue.num_places(None, {}, ["a", "d"]) == 1
     assert len(cluster.granted("r1", 2, on=["a", "b"])) == 2

@@ -30,6 +30,7 @@ from dask_train.keras_models.global_batch import without_global_batch
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.trainers.common.outcome import Outcome
+from dask_train.trainers.common.sync_point import LeftError
 
 # How often the first worker, which has no rows left and waits for the others to end, looks whether it is to stop.
 _LOOK_S = 0.25
@@ -44,8 +45,10 @@ def fit_asynchronously(task: FitTask, session: Session) -> Outcome | None:
     worker = AsynchronousWorker(task, session, backend_of(keras.backend.backend()))
     why = "workers with parameter servers take no steps together. Leave ps= out, or pass workers=1."
     try:
-        with at_every_apply(worker.pushing), without_global_batch(why if session.size > 1 else None, is_aside):
+        with at_every_apply(worker.pushing), without_global_batch(why if worker.is_one_of_several else None, is_aside):
             return worker.fit()
+    except LeftError:
+        return None
     except Exception as error:
         failure = worker.pushing.failure or error  # a backend tells what is raised in mid-step in words of its own
         if isinstance(failure, EOFError | ConnectionError):
@@ -77,18 +80,37 @@ class AsynchronousWorker(Worker):
         self.metrics = Metrics(self.model)
         self._assign = backend.assigning(self.model.trainable_variables)
         self.moment = ServerAgreement(self.model, session, self.servers, self.pushing, self._finish_training)
+        self.moment.is_alone = not self.is_one_of_several
         self._flags = self.moment.control
         self.loop = self.moment.loop = ServerLoop(
             task, session, self.moment, self.model, self.data.schema, self.servers
         )
         self._last: StepLogs | None = None  # the last step's
 
+    @property
+    def is_one_of_several(self) -> bool:
+        """See :meth:`Worker.is_one_of_several`; also where others may join later."""
+        return self.task.several_workers or self.session.size > 1
+
+    def batches(self) -> Any:
+        """See :meth:`Worker.batches`; they are dealt again where the number of workers changes."""
+        return self.loop.open_batches()
+
+    def _fit_to_the_end(self, callbacks: Any, validation: Any) -> None:
+        while True:
+            try:
+                return super()._fit_to_the_end(callbacks, validation)
+            except LeftError:  # as after a restart: it leaves, and joins again later
+                if not self.loop.rejoin():
+                    raise
+                self._begin_step()
+
     def begin(self, callbacks: Any) -> None:
         """Go on where this worker was, if it takes another's place, or all with a checkpoint."""
         self.loop.keep(self.state())
         self.moment.note_rates()  # a worker that takes the first one's place has those that callbacks have set since
         self.resume(callbacks)
-        if self.leads and self.session.size > 1:
+        if self.leads and self.is_one_of_several:
             self._notice_shares()
         self.pushing.note()
         self._begin_step()
@@ -184,12 +206,13 @@ class AsynchronousWorker(Worker):
 
     def _wait_for_others(self) -> None:
         """Until all workers have ended; those that take no step for too long are named."""
-        seen: dict[int, int] = {}
+        counts, seen = self.servers.counts, dict[int, int]()
         ended: set[int] = set()
         moved, stops_at = time.monotonic(), math.inf
         while time.monotonic() < stops_at:
             ended, steps = self.servers.ended(ended, _LOOK_S)
-            missing = [rank for rank in range(self.session.size) if rank not in ended]
+            with_rows = [each for each in range(counts.most) if counts.next_of(each, steps.get(each, 0)) is not None]
+            missing = [rank for rank in with_rows if rank not in ended]
             if not missing:
                 return
             if steps != seen:

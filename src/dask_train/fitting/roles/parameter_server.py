@@ -16,6 +16,7 @@ from dask_train.fitting.roles.models import build
 from dask_train.fitting.roles.servers import Gradient, Progress
 from dask_train.fitting.roles.shards import columns_of, shards_of, slot_of
 from dask_train.fitting.roles.weights import scale_of, value_of
+from dask_train.fitting.roles.worker_counts import WorkerCounts
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models import state
 from dask_train.keras_models.serialization import parts_to_model
@@ -85,6 +86,7 @@ class ParameterServer(Answering):
         self._first_statistics = [value_of(variable) for variable in columns[self._after_slots :]]
         self._ended: set[int] = set()
         self._stop = False
+        self._counts = WorkerCounts(())  # known when the first worker has brought its weights; in the first server
         self._others: list[np.ndarray] = []
         self._version = 0  # of these
         self._num_steps = 0
@@ -101,29 +103,58 @@ class ParameterServer(Answering):
     def _on_begin(self, caller: Caller, *, rank: int) -> dict[str, Any]:
         """Begin with a worker, at the steps that are known of it; the first one may have to bring the weights."""
         if rank != 0 and not self._ready.wait(self._collective_timeout_s):
-            return {"ready": False, "steps": 0, "remembered": None, "version": 0}
+            return {"ready": False, "steps": 0, "remembered": None, "version": 0, "counts": self._counts}
         with self._lock:
             self._ended.discard(rank)
             if self._ready.is_set():
                 self._give_weights(caller.line)
+                self._give_statistics(caller.line)
             return {
                 "ready": self._ready.is_set(),
                 "steps": self._progress_of(rank)[0],
                 "remembered": self._remembered if rank == 0 else None,
                 "version": self._version,
+                "counts": self._counts,
             }
 
     def _on_remember(self, _: Caller, *, value: Any) -> None:
         """Keep what would be lost with the first worker."""
         self._remembered = value
 
-    def _on_bring(self, caller: Caller, *, progress: Progress, counted: dict[int, list[np.ndarray]]) -> None:
+    def _on_bring(
+        self, caller: Caller, *, progress: Progress, counted: dict[int, list[np.ndarray]], counts: WorkerCounts
+    ) -> None:
         """Weights, optimizer and counts to begin with."""
         with self._lock:
             self._take(caller.line, range(len(caller.line.into)))
             self._give_weights(caller.line)
-            self._progress, self._counted = dict(progress), dict(counted)
+            self._progress, self._counted, self._counts = dict(progress), dict(counted), counts
             self._ready.set()
+
+    def _on_share(self, _: Caller, *, first: int, workers: int) -> dict[str, Any]:
+        """Let that many workers share the batches from a step on, unless a worker may have begun it.
+
+        A worker that has reported ``n`` steps may have begun the step of number ``n``. It hears of the change with the
+        answer to that step, which it reports before it begins the next.
+        """
+        with self._moved:
+            reached = max((steps for steps, _ in self._progress.values()), default=0)
+            if accepted := reached < first:
+                self._counts = self._counts.then(first, workers)
+                self._moved.notify_all()
+            return {"accepted": accepted, "reached": reached, "counts": self._counts}
+
+    def _on_counts(self, _: Caller, *, known: WorkerCounts, wait_s: float) -> WorkerCounts:
+        """Return how many workers share the batches, as soon as that is not what is known."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._counts != known, wait_s)
+            return self._counts
+
+    def _on_skip(self, _: Caller, *, rank: int, steps: int) -> None:
+        """Let a worker continue after that many steps, as it has no share of those that it has not taken."""
+        with self._lock:
+            if steps > self._progress_of(rank)[0]:
+                self._progress[rank] = (steps, 0)
 
     def _on_apply(
         self,
@@ -168,6 +199,8 @@ class ParameterServer(Answering):
                     self._moved.notify_all()
                 if statistics:
                     self._statistics[rank] = [array.copy() for array in caller.line.into[self._after_slots :]]
+                if self._counts.changes and rank >= self._counts.at(steps):  # it leaves: the others' means go on
+                    self._statistics.pop(rank, None)
             if weights:
                 self._give_weights(caller.line)
             return {
@@ -175,6 +208,7 @@ class ParameterServer(Answering):
                 "scales": [scale_of(optimizer) for optimizer in self._optimizers],
                 "stop": self._stop,
                 "version": self._version,
+                "counts": self._counts,
             }
 
     def _on_weights(self, caller: Caller, *, seen: int, wait_s: float) -> dict[str, Any]:

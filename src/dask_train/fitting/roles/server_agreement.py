@@ -38,6 +38,8 @@ class ServerAgreement(Agreement, CallbackSync):
     ----------
     ending
         What callbacks have set since the last step, with the values: what training ends with if no step follows.
+    is_alone
+        Whether there is no other worker, and none joins later.
     """
 
     weights: ChangedVariables
@@ -46,7 +48,7 @@ class ServerAgreement(Agreement, CallbackSync):
     def __init__(
         self, model: Any, session: Session, servers: Servers, pushing: Pushing, finish_training: Callable[[], None]
     ) -> None:
-        self.rank, self.size = session.rank, session.size
+        self.rank, self.size, self.is_alone = session.rank, session.size, session.size == 1
         self.model, self.control = model, Flags()
         self.weights = ChangedVariables(model, self.control)
         self.numbers = WatchedNumbers(model)
@@ -88,11 +90,11 @@ class ServerAgreement(Agreement, CallbackSync):
 
     def give_numbers(self) -> None:
         """See :meth:`CallbackSync.give_numbers`; numbers are refused where there are other workers."""
-        if self.size > 1:
+        if not self.is_alone:
             self.numbers.check_trainable()
         if not (numbers := self.numbers.changed()):
             return
-        if self.size > 1:
+        if not self.is_alone:
             raise ValueError(
                 f"A callback has set {self.numbers.names(numbers)}, which workers with parameter servers do not give "
                 "to each other. Keep it in an attribute that is a keras.Variable with trainable=False, and assign to "

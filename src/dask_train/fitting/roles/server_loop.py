@@ -11,16 +11,19 @@ from dask_train.errors import CheckpointError, StalledError
 from dask_train.fitting.roles.loop import KerasLoop
 from dask_train.fitting.roles.servers import Servers
 from dask_train.fitting.roles.weights import others_of
+from dask_train.fitting.roles.worker_counts import WorkerCounts
 from dask_train.fitting.spec import FitTask
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 from dask_train.trainers.common.rank_state import RankState
-from dask_train.trainers.common.sync_point import Position
+from dask_train.trainers.common.sync_point import LeftError, Position
 
-# The part of the state that servers hold besides the model: how many steps each worker has taken, and what metrics
-# have counted in each epoch.
+# The part of the state that servers hold besides the model: how many steps each worker has taken, what metrics have
+# counted in each epoch, and how many workers share the batches.
 SERVERS = "servers"
+# How long a worker that joins waits for its share of the batches until it looks whether it is to stop.
+_LOOK_S = 1.0
 
 
 class ServerLoop(KerasLoop):
@@ -29,6 +32,8 @@ class ServerLoop(KerasLoop):
     No worker waits for another at a sync point. When training begins, the first one gives the servers weights and
     progress, and all begin with what servers hold. A checkpoint is what they hold at one moment; the first worker takes
     it.
+
+    Another number of workers shares the batches from a step on that no worker has begun; the first one asks for it.
 
     Parameters
     ----------
@@ -47,6 +52,8 @@ class ServerLoop(KerasLoop):
         super().__init__(task, session, agreement, model, data)
         self._servers = servers
         self.held: dict[str, Any] = {}
+        self._begun_among = session.size  # workers shared the batches when training was begun
+        self._told_size = 0  # number of workers that the run knows of, since it has asked for it
 
     @property
     def begins_last(self) -> bool:
@@ -71,15 +78,17 @@ class ServerLoop(KerasLoop):
         Raises
         ------
         CheckpointError
-            The checkpoint was begun with something else, or can't be read.
+            The checkpoint was begun with something else, can't be read, or has a share of a worker that is not there.
         StalledError
             The first worker has brought nothing in time.
+        LeftError
+            This worker has no share of the batches that are left.
         """
         state.shared(SERVERS, lambda: self.held, self._take_held)
         ready, steps, remembered = self._servers.begin(self._session.rank)
         if ready:
             self._state = state
-            self.start = self.position = self._after(steps)
+            self.start = self.position = self._after(self._first_step(steps))
             if self.leads:  # it takes the place of one that was lost
                 self.hold_everything()
                 if remembered is not None:
@@ -90,11 +99,35 @@ class ServerLoop(KerasLoop):
             self._bring()
         else:
             raise StalledError(f"Worker 0 has brought no weights within {self._task.collective_timeout_s:g} s.")
+        self._session._go_on_among(self._servers.counts.at(self.position.steps))
         return self.start
+
+    def _first_step(self, steps: int) -> int:
+        """Return the first step from ``steps`` on that is this worker's; one that joins waits until it has a share."""
+        rank = self._session.rank
+        while (first := self._servers.counts.next_of(rank, steps)) is None:
+            if not self._session._joins or self._session.should_stop():
+                raise LeftError
+            self._servers.wait_for_counts(_LOOK_S)
+            self._servers.begin(rank)  # with the weights of the moment
+        if first > steps:
+            self._servers.skip(rank, first)
+        return first
+
+    def rejoin(self) -> bool:
+        """Continue with this worker's next share, after steps of which it has none; return whether there is one."""
+        counts, rank = self._servers.counts, self._session.rank
+        if (first := counts.next_of(rank, self.position.steps)) is None:
+            return False
+        self._servers.skip(rank, first)
+        self.position = self._after(first)
+        self._session._go_on_among(counts.at(first))
+        self.deal_again()
+        return True
 
     def hold_everything(self) -> None:
         """Let the first worker's model take over what servers hold at this moment."""
-        self.held = self._servers.everything()
+        self.held = {**self._servers.everything(), "workers": self._servers.counts.changes}
 
     def _bring(self) -> None:
         """Give servers the model and the progress of all workers to begin with."""
@@ -102,9 +135,30 @@ class ServerLoop(KerasLoop):
         progress = self.held.get("progress", [{}])
         if len(progress) != num_servers:  # of another number of servers
             progress = [{rank: (steps, 0) for rank, steps in self.held.get("steps", {}).items()}] * num_servers
-        self._servers.bring(progress, self.held.get("counted", {}))
+        self._servers.bring(progress, self.held.get("counted", {}), self._counts_to_begin_with())
         if self.held:
             self._servers.give(others_of(self._model))
+
+    def _counts_to_begin_with(self) -> WorkerCounts:
+        """Return how many workers share the batches: as before, and from now on those that there are.
+
+        Raises
+        ------
+        CheckpointError
+            A worker that is not there has batches left that the others have behind them.
+        """
+        size, steps = self._session.size, self.held.get("steps", {})
+        counts = WorkerCounts.of(self.held.get("workers", [(0, self._begun_among)]))
+        if counts.last != size:
+            counts = counts.then(max(steps.values(), default=0), size)
+        gone = [rank for rank in range(size, counts.most) if counts.next_of(rank, steps.get(rank, 0)) is not None]
+        if gone:
+            raise CheckpointError(
+                f"The checkpoint was made with {gone[-1] + 1} workers, and this run has {size}: the rows that worker "
+                f"{gone[-1]} had left of batches that others had behind them would be no worker's.",
+                change=f"Pass workers={gone[-1] + 1} or more, as with ps= each worker resumes after its own last step.",
+            )
+        return counts
 
     def _take_held(self, state: dict[str, Any]) -> None:
         progress = [{rank: (steps, calls) for rank, (steps, calls) in each.items()} for each in state["progress"]]
@@ -121,6 +175,7 @@ class ServerLoop(KerasLoop):
                 change=f"Pass initial_epoch={first}, or checkpoint= another folder to begin anew.",
             )
         super()._take_over(checkpoint)
+        self._begun_among = checkpoint.read[-1][1]
         self._remember({name: checkpoint.shared[name] for name in self._state.course.names["shared"]})
 
     def _remember(self, course: dict[str, Any]) -> None:
@@ -132,6 +187,67 @@ class ServerLoop(KerasLoop):
         super()._report(unit, number, scores, **more)
         if self.leads:
             self._remember(self._state.course.take_shared())
+
+    def _pass_sync_point(self, *, epoch_ends: bool) -> bool:
+        if not super()._pass_sync_point(epoch_ends=epoch_ends) and self.position.epoch < self._task.epochs:
+            if self.leads:
+                self._change_size()
+            self._take_share()
+        return self.stopped
+
+    def _take_share(self) -> None:
+        """Continue with this worker's share of the batches, if another number of workers shares them from here on.
+
+        Raises
+        ------
+        LeftError
+            It has none.
+        """
+        size, before = self._servers.counts.at(self.position.steps), self._session.size
+        self._session._go_on_among(size)
+        if self._session.rank >= size:
+            raise LeftError
+        if size != before:
+            self.deal_again()
+
+    def _change_size(self) -> None:
+        """Let as many workers share the batches as the run asks for, and report when they do.
+
+        The run may then restart all in that number. So those that leave have taken their last steps by then, also
+        those of the last checkpoint.
+        """
+        size, counts = self._session._link.wanted_size, self._servers.counts
+        if size in (0, self._told_size) or (counts.last != size and not self._share_among(size)):
+            return
+        if (counts := self._servers.counts).shrinks:
+            _, steps = self._servers.ended(set(), 0.0)
+            if any(counts.next_of(rank, steps.get(rank, 0)) is not None for rank in range(size, counts.most)):
+                return
+            if self._task.checkpoint is not None:
+                self._save()
+                self._checkpointer.finish()
+        self._told_size = size
+        self._session._link.shared_among(size)
+
+    def _share_among(self, size: int) -> bool:
+        """Let that many workers share the batches from a step on that none has begun; false if none is left."""
+        ahead, reached = 1, self.position.steps
+        while (first := self._border_from(reached + ahead)) is not None:
+            accepted, reached = self._servers.share(first, size)
+            if accepted:
+                return True
+            ahead *= 2  # others train on meanwhile
+        return False
+
+    def _border_from(self, step: int) -> int | None:
+        """Return the first step from this one on before which workers may join and leave; None if there is none.
+
+        A call of Keras' takes several steps, and a worker that was replaced makes others. All begin with an epoch.
+        """
+        if self._epochs.steps_per_execution > 1:
+            epoch, batch = self._epochs.place(self._begun + step)
+            step = self._epochs.first(epoch + (batch > 0)) - self._begun
+        return step if self._begun + step < self._epochs.first(self._task.epochs) else None
 
     def _save(self) -> None:
         if self.leads:
@@ -147,15 +263,23 @@ class ServerLoop(KerasLoop):
             in_parts, shared={**in_parts.shared, SERVERS: servers}, steps_by_rank={}, progress=[], counted={}
         )
 
+    @property
+    def _begun(self) -> int:
+        """Return the place of the first batch since training was begun."""
+        return self._place_of(Position(self._task.initial_epoch))
+
     def _after(self, steps: int) -> Position:
         """Return where a worker is that has taken that many steps since training was begun."""
-        begun = self._place_of(Position(self._task.initial_epoch))
-        return Position(*self._epochs.place(begun + steps), steps)
+        return Position(*self._epochs.place(self._begun + steps), steps)
 
     def _taken_by_all(self) -> dict[int, list[BatchRange]]:
         """Return what each worker has taken since this run, or its attempt, began, by the servers' last answer."""
-        taken_by_rank, begun = {}, self._place_of(Position(self._task.initial_epoch))
+        taken_by_rank: dict[int, list[BatchRange]] = {}
         for rank, steps in self.held["steps"].items():
             before = sum(each.done for _, _, by_rank in self._read for each in by_rank.get(rank, ()))
-            taken_by_rank[rank] = self._epochs.batch_ranges(begun + before, begun + steps, self._task)
+            ranges = taken_by_rank[rank] = []
+            for first, stop, size in self._servers.counts.taken(rank, steps):
+                known = min(before, stop - first)
+                before -= known
+                ranges += self._epochs.batch_ranges(self._begun + first + known, self._begun + stop, self._task, size)
         return taken_by_rank

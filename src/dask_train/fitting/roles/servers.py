@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_train.fitting.roles.shards import columns_of, shards_of, slot_of
 from dask_train.fitting.roles.weights import others_of, value_of
+from dask_train.fitting.roles.worker_counts import WorkerCounts
 from dask_train.fitting.spec import FitTask
 from dask_train.role.session import Session
 from dask_train.role.time_spent import OTHERS, TimeSpent
@@ -42,6 +43,11 @@ class Servers:
         Timeout of a server's answer, in seconds.
     spent
         The account of this role's time, to which the waits for their answers go.
+
+    Attributes
+    ----------
+    counts
+        How many workers share the batches, as the first server has said last.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class Servers:
         spent: TimeSpent,
     ) -> None:
         self._answer_timeout_s, self._spent = answer_timeout_s, spent
+        self.counts = WorkerCounts(())
         self.shards = shards_of(model, len(addresses))
         with ExitStack() as undone:
             self._lines = [
@@ -70,18 +77,20 @@ class Servers:
         }
 
     def begin(self, rank: int) -> tuple[bool, int, Any]:
-        """Return whether they have weights, which this model takes over.
+        """Return whether they have weights, which this model takes over, with the moving averages of all workers.
 
         With them come this worker's steps, and what was passed to :meth:`remember`.
         """
         answers = self._ask("begin", rank=rank)
         ready, self._newest = all(each["ready"] for each in answers), answers[0]["version"]
+        self.counts = answers[0]["counts"]
         if ready:
             self._take(range(len(self.shards)), "weights")
+            self._take([0], "statistics")
             self.take_others()
         return ready, min(each["steps"] for each in answers), answers[0]["remembered"]
 
-    def bring(self, progress: Sequence[Progress], counted: dict[int, list[np.ndarray]]) -> None:
+    def bring(self, progress: Sequence[Progress], counted: dict[int, list[np.ndarray]], counts: WorkerCounts) -> None:
         """Give them this model's weights, optimizer state and moving averages, to begin with.
 
         Parameters
@@ -90,10 +99,35 @@ class Servers:
             For each server.
         counted
             What metrics have counted, by epoch.
+        counts
+            How many workers share the batches.
         """
+        self.counts = counts
         for line, columns in zip(self._lines, self._columns, strict=True):
             line.put(0, map(value_of, columns))
-        self._ask_each("bring", [{"progress": each} for each in progress], counted=counted)
+        self._ask_each("bring", [{"progress": each} for each in progress], counted=counted, counts=counts)
+
+    def share(self, first: int, workers: int) -> tuple[bool, int]:
+        """Let that many workers share the batches from a step on.
+
+        Returns
+        -------
+        bool, int
+            Whether they do: no worker had begun that step. And the most steps that any of them had taken.
+        """
+        (answer,) = ask(self._lines[:1], [("share", {"first": first, "workers": workers})], self._answer_timeout_s)
+        self.counts = answer["counts"]
+        return answer["accepted"], answer["reached"]
+
+    def wait_for_counts(self, wait_s: float) -> None:
+        """Wait up to ``wait_s`` seconds until another number of workers shares the batches."""
+        with self._spent.on(OTHERS):
+            order = ("counts", {"known": self.counts, "wait_s": wait_s})
+            (self.counts,) = ask(self._lines[:1], [order], self._answer_timeout_s)
+
+    def skip(self, rank: int, steps: int) -> None:
+        """Let a worker continue after that many steps, of which it has no share."""
+        self._ask("skip", rank=rank, steps=steps)
 
     def apply(self, places: Sequence[int], gradients: Sequence[Gradient], **arguments: Any) -> list[np.ndarray]:
         """Let an optimizer apply gradients of some trainable variables; one copy, to where the servers read them.
@@ -139,7 +173,7 @@ class Servers:
         answers = self._ask_each(
             "step", [{"statistics": statistics and not n} for n in range(len(self._lines))], **arguments
         )
-        self._newest = answers[0]["version"]
+        self._newest, self.counts = answers[0]["version"], answers[0]["counts"]
         return [self.given(place) for place in range(len(self._place_on_line))], answers[0]
 
     def pull(self, seen: int, wait_s: float) -> dict[str, Any]:

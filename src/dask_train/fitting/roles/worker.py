@@ -108,6 +108,11 @@ class Worker(ABC):
         """What keeps checkpoints."""
         return self.loop.checkpointer
 
+    @property
+    def is_one_of_several(self) -> bool:
+        """Return whether other workers train the same model."""
+        return self.session.size > 1
+
     @abstractmethod
     def begin(self, callbacks: Any) -> None:
         """Settle weights, and with which batch to begin."""
@@ -145,7 +150,7 @@ class Worker(ABC):
         )
         model.train_function = self.function_of(feed, self.train_step(), self.stepped)
         validation = self.validation()
-        counting_once = means_of_all(self.backend, self.share) if self.session.size > 1 else nullcontext()
+        counting_once = means_of_all(self.backend, self.share) if self.is_one_of_several else nullcontext()
         with closing(batches), self._reading, counting_once:
             self._fit_to_the_end(callbacks, validation)
         if self.loop.stopped:  # perhaps before this call, so that no callback of it has said so

@@ -114,9 +114,9 @@ class Modules(ModelKind):
                 "Leave sync_every= out, or pass workers=2 or more."
             )
 
-    def size_check(self, settings: ModuleSettings) -> Callable[[int], None]:
+    def size_check(self, call: FitCall) -> Callable[[int], None]:
         """Check that each worker has a share, too."""
-        return partial(check_size, settings.rows, settings.virtual_workers)
+        return partial(check_size, call.settings.rows, call.settings.virtual_workers)
 
     def work(self, call: FitCall, rows: FitRows, prepared: PreparedModule) -> FitWork:
         """Return what the workers do."""

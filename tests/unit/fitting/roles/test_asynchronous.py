@@ -13,6 +13,9 @@ from dask_train.fitting.roles import asynchronous
 from dask_train.fitting.roles.asynchronous import AsynchronousWorker
 from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.metrics import Metrics, StepLogs
+from dask_train.fitting.roles.worker_counts import WorkerCounts
+
+THREE = WorkerCounts(((0, 3),))
 
 
 class Clock:
@@ -31,7 +34,7 @@ def clock(monkeypatch):
     return made
 
 
-def waiting(clock, answers, *, stops=lambda: False):
+def waiting(clock, answers, *, stops=lambda: False, counts=THREE):
     """Worker 0 of three, whose servers answer so, after as long as they may wait."""
 
     def ended(_, wait_s):
@@ -41,7 +44,7 @@ def waiting(clock, answers, *, stops=lambda: False):
     worker = object.__new__(AsynchronousWorker)
     worker.task = SimpleNamespace(collective_timeout_s=10.0)
     worker.session = SimpleNamespace(size=3, should_stop=stops)
-    worker.servers = SimpleNamespace(ended=ended)
+    worker.servers = SimpleNamespace(ended=ended, counts=counts)
     return worker
 
 
@@ -56,6 +59,15 @@ def test_a_slow_worker_is_waited_for(clock):
     worker = waiting(clock, lambda: ({0, 1} if clock.now < 60 else {0, 1, 2}, {2: int(clock.now)}))
     worker._wait_for_others()
     assert clock.now >= 60
+
+
+def test_one_that_has_left_is_not_waited_for_and_one_that_has_not_begun_is(clock):
+    shrunk = THREE.then(10, 2)
+    waiting(clock, lambda: ({0, 1}, {0: 20, 1: 20, 2: 10}), counts=shrunk)._wait_for_others()
+    with pytest.raises(StalledError, match="waits for worker 2"):
+        waiting(clock, lambda: ({0, 1}, {0: 20, 1: 20, 2: 9}), counts=shrunk)._wait_for_others()
+    with pytest.raises(StalledError, match="waits for worker 3"):
+        waiting(clock, lambda: ({0, 1, 2}, {}), counts=THREE.then(10, 4))._wait_for_others()
 
 
 def test_a_run_that_stops_waits_for_last_steps_only(clock):

@@ -17,10 +17,13 @@ from dask_train.fitting.roles.models import build
 from dask_train.fitting.roles.parameter_server import ParameterServer
 from dask_train.fitting.roles.servers import servers_of
 from dask_train.fitting.roles.weights import value_of
+from dask_train.fitting.roles.worker_counts import WorkerCounts
 from dask_train.fitting.spec import FitTask
 from dask_train.frameworks.ports import hold_port
 from dask_train.keras_models.serialization import model_to_parts
 from dask_train.role.time_spent import TimeSpent
+
+TWO = WorkerCounts(((0, 2),))
 
 
 def made():
@@ -63,7 +66,7 @@ def begun(run):
     assert run.lines.begin(0) == (False, 0, None), "the first worker brings the weights"
     for number, weight in enumerate(run.first.weights):
         weight.assign(np.full(weight.shape, number + 0.5))
-    run.lines.bring([{}, {}], {})
+    run.lines.bring([{}, {}], {}, TWO)
 
 
 def step(lines, rank, steps, counted=(0, None), statistics=False):
@@ -119,7 +122,7 @@ def test_a_step_without_rows_is_told_what_others_have_counted(run):
 def test_counts_of_epochs_before_a_checkpoint_are_kept_with_the_next(run):
     """A checkpoint gives single numbers back as such."""
     run.lines.begin(0)
-    run.lines.bring([{}, {}], {0: [2.0, np.ones(2)]})
+    run.lines.bring([{}, {}], {0: [2.0, np.ones(2)]}, TWO)
     step(run.lines, 0, 1, (1, [np.float64(3.0), np.ones(2)]))
     counted = run.lines.everything()["counted"]
     assert [[np.asarray(one).tolist() for one in counted[epoch]] for epoch in (0, 1)] == [[2, [1, 1]], [3, [1, 1]]]
@@ -162,6 +165,48 @@ def test_the_first_worker_ends_all(run, in_threads):
     assert in_threads(lambda: run.lines.ended(set(), 20.0), lambda: other.end(1))[0] == ({1}, {1: 1})
     run.lines.end(0, stop=True)
     assert step(other, 1, 2)["stop"]
+
+
+def test_another_number_shares_the_batches_from_a_step_that_no_worker_has_begun(run):
+    begun(run)
+    _, other = run.worker(1)
+    other.begin(1)
+    step(run.lines, 0, 1)
+    step(other, 1, 4)
+    assert run.lines.share(4, 3) == (False, 4), "worker 1 has begun the step after 4"
+    assert run.lines.counts == TWO
+    assert run.lines.share(5, 3) == (True, 4)
+    assert other.counts == TWO
+    step(other, 1, 5)
+    assert other.counts == run.lines.counts == TWO.then(5, 3)
+
+
+def test_one_that_joins_hears_of_its_share_and_continues_after_the_steps_of_others(run, in_threads):
+    begun(run)
+    _, joins = run.worker(2)
+    assert joins.begin(2) == (True, 0, None)
+    joins.wait_for_counts(0.01)
+    assert joins.counts == TWO
+    in_threads(lambda: joins.wait_for_counts(20.0), lambda: run.lines.share(5, 3))
+    assert joins.counts == TWO.then(5, 3)
+    joins.skip(2, 5)
+    joins.skip(2, 3)
+    assert joins.begin(2)[1] == 5
+    assert run.lines.everything()["progress"] == [{2: (5, 0)}] * 2, "else they would drop its gradients"
+
+
+def test_moving_averages_of_one_that_has_left_are_not_among_the_means_and_one_that_joins_has_these(run):
+    begun(run)
+    model, other = run.worker(1)
+    other.begin(1)
+    run.lines.share(2, 1)
+    for one, lines, rank in ((run.first, run.lines, 0), (model, other, 1)):
+        one.layers[1].moving_mean.assign([rank, 4.0 + rank])
+        for steps in (1, 2):
+            step(lines, rank, steps, statistics=True)
+    third, joins = run.worker(2)
+    joins.begin(2)
+    np.testing.assert_array_equal(value_of(third.layers[1].moving_mean), [0.0, 4.0])
 
 
 def test_servers_end_when_all_have_hung_up(run):
