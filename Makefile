@@ -21,7 +21,7 @@ export OPENBLAS_THREAD_TIMEOUT ?= 4
 
 # Keras has one backend in a process; these tests are run on each, besides TensorFlow.
 BACKENDS := torch jax
-ON_BACKENDS := $(addprefix tests/cluster/train/test_,exact_losses.py $(addprefix fit_,backends.py equivalence.py as_keras.py files.py own_losses.py)) tests/unit/fitting/test_loss_trial.py
+ON_BACKENDS := $(addprefix tests/cluster/train/test_,exact_losses.py $(addprefix fit_,backends.py equivalence.py as_keras.py files.py own_losses.py) in_place_keras.py resize_keras.py following_keras.py) tests/unit/fitting/test_loss_trial.py tests/unit/fitting/roles/test_apply_last.py
 # Those of one backend alone; recipes put its name in.
 OF_ONE = tests/unit/fitting/backends/test_$**.py $(wildcard tests/unit/keras_models/test_$*_*.py) tests/unit/predicting/server/test_keras_$*.py
 QUICK_ON_BACKENDS := $(addprefix quick-on-,$(BACKENDS))

@@ -58,12 +58,9 @@ class KerasModels(ModelKind):
         """Return what keeps a lost worker from being replaced in place."""
         if not call.in_place:
             return []
-        import keras
-
         from dask_train.fitting.roles.models import is_own
 
-        own = [name for name in ("train_step", "compute_metrics") if is_own(call.model, name)]
-        return [*own, keras.backend.backend()]
+        return [name for name in ("train_step", "compute_metrics") if is_own(call.model, name)]
 
     def scores(self, call: FitCall) -> set[str] | None:
         """Return the names in the model's logs."""

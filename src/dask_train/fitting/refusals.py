@@ -90,11 +90,6 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("keras", "in place, scorer", _ALONE),
     ("keras", "in place, train_step", _OWN_STEP),
     ("keras", "in place, compute_metrics", _OWN_STEP),
-    (
-        "keras",
-        "in place, jax",
-        "{in_place} is for Keras on TensorFlow and torch, and this is JAX. {change}",
-    ),
     ("linear", "one pass, stop", _AT_A_STEP),
     ("linear", "one pass, checkpoint", _AT_A_STEP),
     (

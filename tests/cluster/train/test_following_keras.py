@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keras
 import pytest
 from distributed import Client
 from loading import loaded
@@ -10,11 +9,7 @@ from loading import loaded
 resizing, keras_runs = loaded(__file__, "resizing"), loaded(__file__, "test_resize_keras")
 WAIT_S, STEPS = resizing.WAIT_S, keras_runs.STEPS
 
-pytestmark = [
-    pytest.mark.backends,
-    pytest.mark.slow,
-    pytest.mark.skipif(keras.backend.backend() == "jax", reason="fit refuses workers=(2, 4) on JAX"),
-]
+pytestmark = [pytest.mark.backends, keras_runs.further]
 
 
 def test_a_run_grows_and_shrinks_with_its_cluster_and_the_model_is_that_of_a_fixed_number(

@@ -157,7 +157,6 @@ def undisturbed_keras(fitted_keras, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(of_keras.BACKEND == "jax", reason="fit refuses it on JAX")
 @pytest.mark.parametrize(
     "loss",
     [(1, "training", STEPS + 5), (0, "optimizer", STEPS + 5), (3, "validation", 4), (0, "epoch end", 2)],

@@ -53,9 +53,3 @@ def test_other_roles(counts, told):
 def test_what_has_asked_for_it_is_named():
     with pytest.raises(ValueError, match=r"^workers=\(2, 8\) needs .* Pass a single number of workers\.$"):
         check_replaced(made(OwnStep), 0, 0, (2, 8))
-
-
-def test_jax(monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(ValueError, match="this is JAX"):
-        check_replaced(made(), 0, 0)

@@ -167,6 +167,24 @@ class Backend(Protocol):
         Arrays and tensors may share memory. Calls keep their order.
         """
 
+    def at_end(self, outcome: Any, model: Any, function: Callable[[], None]) -> Any:
+        """Call a function as the last part of a training step.
+
+        Parameters
+        ----------
+        outcome
+            What the step returns without it: logs, and on some backends what variables are to hold.
+        model : keras.Model
+            Whose step it is.
+        function
+            Variables have the values that they have at the end of the step, and what it sets counts.
+
+        Returns
+        -------
+        object
+            What the step returns with it.
+        """
+
     def at_this_point(self, function: Callable[[], None], variables: Sequence[Any]) -> Sequence[Any]:
         """Call a function when a step that is made, or taken, comes to this point.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import jax
@@ -198,13 +199,31 @@ class JaxBackend:
 
         return apply_and_assign
 
-    def at_this_point(self, function: Callable[[], None], variables: Sequence[Any]) -> Sequence[Any]:
-        """Fail: a step hands its values over when it has returned."""
-        raise NotImplementedError("fit refuses recovery='in_place' on JAX")
+    def at_end(self, outcome: Any, model: Any, function: Callable[[], None]) -> Any:
+        """Let variables have what the step returns, and return what they have then."""
+        logs, values = outcome
+        variables = variables_of(model, trains=True)
+        every = itertools.chain.from_iterable
+        with keras.StatelessScope(list(zip(every(variables), every(values), strict=True))) as scope:
+            function()
+        return logs, tuple([scope.get_current_value(variable) for variable in some] for some in variables)
 
-    def after(self, tensors: Sequence[Any]) -> AbstractContextManager[None]:
-        """Fail, as :meth:`at_this_point`."""
-        raise NotImplementedError("fit refuses recovery='in_place' on JAX")
+    def at_this_point(self, function: Callable[[], None], variables: Sequence[Any]) -> Sequence[Any]:
+        """Do as :meth:`on_host`, so it comes before the next sum; none of its values are in variables by then."""
+
+        def call(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            with keras.StatelessScope(initialize_variables=False) as scope:
+                for pair in zip(variables, arrays, strict=True):
+                    scope.add_update(pair)
+                function()
+            return []
+
+        self._on_host(call, [variable.value for variable in variables], [])
+        return ()
+
+    def after(self, tensors: Sequence[Any]) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Do nothing: callbacks are ordered, and a step sets no variable before it has returned."""
+        return nullcontext()
 
     @contextmanager
     def gathering(self, global_rows: Callable[[], int]) -> Iterator[None]:
@@ -243,6 +262,7 @@ class JaxBackend:
     def _on_host(
         self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any], like: Sequence[Any]
     ) -> list[Any]:
+        function = partial(_outside_of_step, function)
         if self._now.traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
             return _called_back(function, tensors, like)
         return [jax.numpy.array(array) for array in function([np.asarray(tensor) for tensor in tensors])]
@@ -329,6 +349,17 @@ def _summed_penalty(model: Any) -> str | None:
         "the rows of a batch; on JAX several workers take it for a mean over them. Install a later version of Keras, "
         "which divides it by the number of rows, or pass workers=1."
     )
+
+
+def _outside_of_step(
+    function: Callable[[list[np.ndarray]], list[np.ndarray]], arrays: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Call it where variables have what they had before the step, also where the step runs eagerly.
+
+    A worker that waits there may have to give the weights of that moment to one that takes a lost one's place.
+    """
+    with keras.StatelessScope(initialize_variables=False):
+        return function(arrays)
 
 
 def _called_back(

@@ -160,6 +160,11 @@ class TorchBackend:
 
         return apply
 
+    def at_end(self, outcome: Any, model: Any, function: Callable[[], None]) -> Any:  # noqa: ARG002
+        """Call it: steps set variables as they go."""
+        function()
+        return outcome
+
     def at_this_point(self, function: Callable[[], None], variables: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
         """Call it: steps run as they are written."""
         function()

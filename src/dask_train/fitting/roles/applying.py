@@ -5,10 +5,11 @@ It can be put behind all else of a step: what is a worker's own is known before 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import keras
@@ -111,16 +112,16 @@ def _applying_statelessly(
         if getattr(within, "apply", False) or is_aside():
             return original(self, optimizer_variables, grads, trainable_variables)
         variables, optimizer_state = list(trained_variables(self)), list(self.variables)
-        new_values: list[Any] = []
+        every = [*variables, *optimizer_state]
 
         def go_on(grads: Sequence[Any]) -> None:
-            new_values.append(original(self, optimizer_variables, list(grads), trainable_variables))
+            new_values = original(self, optimizer_variables, list(grads), trainable_variables)
+            for variable, value in zip(every, itertools.chain(*new_values), strict=True):
+                variable.assign(value)  # in the scope below; or in another one, where this is called later
 
-        values = zip([*variables, *optimizer_state], [*trainable_variables, *optimizer_variables], strict=True)
+        values = zip(every, [*trainable_variables, *optimizer_variables], strict=True)
         with keras.StatelessScope(list(values)) as scope:
             _outermost(within, instead, self, list(grads), variables, go_on)
-        if new_values:
-            return new_values[0]
         now = [[scope.get_current_value(variable) for variable in some] for some in (variables, optimizer_state)]
         return now[0], now[1]
 
@@ -177,25 +178,27 @@ class ApplyLast:
 
     Parameters
     ----------
-    backend
-        Of the model.
+    backend, model
+        Whose steps they are.
     own
         Returns the variables that are this worker's own.
     known
         Called in each step, at that moment.
     """
 
-    def __init__(self, backend: Backend, own: Callable[[], Sequence[Any]], known: Callable[[], None]) -> None:
-        self._backend, self._own, self._known = backend, own, known
+    def __init__(
+        self, backend: Backend, model: Any, own: Callable[[], Sequence[Any]], known: Callable[[], None]
+    ) -> None:
+        self._backend, self._model, self._own, self._known = backend, model, own, known
         self._waiting: list[Callable[[], Any]] | None = None
 
-    def step(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a ``train_step`` of Keras' own that applies gradients last."""
+    def step(self, train_step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a ``train_step`` of Keras' own that applies gradients last; it takes and returns the same."""
 
-        def taken(batch: Any) -> Any:
+        def taken(*arguments: Any) -> Any:
             self._waiting = []
             try:
-                logs = train_step(batch)
+                outcome = train_step(*arguments)
             finally:
                 waiting, self._waiting = self._waiting, None
             if len(waiting) > 1:
@@ -204,12 +207,15 @@ class ApplyLast:
                     "recovery= out."
                 )
             for apply in waiting:
-                known = self._backend.at_this_point(self._known, self._own())
-                with self._backend.after(known):
-                    apply()
-            return logs
+                outcome = self._backend.at_end(outcome, self._model, partial(self._apply_last, apply))
+            return outcome
 
         return taken
+
+    def _apply_last(self, apply: Callable[[], Any]) -> None:
+        known = self._backend.at_this_point(self._known, self._own())
+        with self._backend.after(known):
+            apply()
 
     def put_off(self, apply: Callable[[], Any]) -> Any:
         """Apply gradients when the rest of the current step is done; at once outside steps."""

@@ -82,7 +82,7 @@ class SynchronousWorker(Worker):
         self.moment = CallbackAgreement(model, group, self._control, self.weights, session.should_stop, self._cut_short)
         self.loop = self.moment.loop = KerasLoop(task, session, self.moment, model, self.data.schema)
         self._fixed: list[np.ndarray] | None = None  # weights after the first step, where calls are to leave them alone
-        self.last = ApplyLast(backend, self._own_variables, self._mirror) if self.moment.replaceable else None
+        self.last = ApplyLast(backend, model, self._own_variables, self._mirror) if self.moment.replaceable else None
         self.applies_last = self.last is not None
         if self.applies_last:
             check_on_cpu(model)

@@ -18,12 +18,14 @@ from keras import layers, ops
 
 from dask_train.fitting.backends import backend_of, jax_step
 from dask_train.fitting.checks import check_model, check_together
+from dask_train.fitting.roles.applying import ApplyLast
 from dask_train.fitting.roles.aside import is_aside
 from dask_train.fitting.roles.gradients import RowFraction, summed_gradients
 from dask_train.fitting.roles.metrics import Metrics
 from dask_train.fitting.roles.reductions import losses_of_all
 from dask_train.fitting.roles.rehearsal import learn_losses
 from dask_train.fitting.roles.trackers import means_of_all
+from dask_train.keras_models.serialization import model_to_parts
 
 pytestmark = pytest.mark.backends
 
@@ -42,6 +44,17 @@ class TwoAlike:
 
     def sum(self, channel, arrays, weight=1.0):
         return [np.asarray(array) * 2 * weight for array in arrays]
+
+
+class Looking(TwoAlike):
+    """Two replicas, one of which looks at its model in each sum, as it does to give it to a worker that is new."""
+
+    def __init__(self, model):
+        self.model, self.seen = model, []
+
+    def sum(self, channel, arrays, weight=1.0):
+        self.seen.append(model_to_parts(self.model, checksums=False)[1])
+        return super().sum(channel, arrays, weight)
 
 
 class OwnStep(keras.Model):
@@ -147,6 +160,28 @@ def test_two_replicas_with_the_same_rows_train_what_one_process_does(make, data)
             run(batch)
     for one, other in zip(wanted.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_in_each_sum_of_a_step_a_model_is_as_it_was_before_the_step(run_eagerly):
+    model = made(lambda: classifier("adam", "mean_with_sample_weight", run_eagerly=run_eagerly))
+    backend, share, replicas, run = backend_of("jax"), RowFraction(), Looking(model), None
+    last, mirrored = ApplyLast(backend, model, lambda: model.non_trainable_variables, lambda: mirrored.append(1)), []
+    with summed_gradients(replicas, backend, share, last), losses_of_all(replicas, backend, share):
+        for start in (0, 16):
+            batch = tuple(jax.numpy.asarray(each[start : start + 16]) for each in (X, CLASS, WEIGHT))
+            share.weight, share.rows = 0.5, 16
+            run = run or backend.compiled(last.step(model.train_step), model, batch)
+            before = model_to_parts(model, checksums=False)[1]
+            run(batch)
+            assert len(replicas.seen) >= 2, "of the loss's weights, and of gradients"
+            for seen in replicas.seen:
+                for one, other in zip(seen, before, strict=True):
+                    np.testing.assert_array_equal(one, other)
+            after = model_to_parts(model, checksums=False)[1]
+            assert any((one != other).any() for one, other in zip(before, after, strict=True))
+            replicas.seen.clear()
+    assert len(mirrored) == 2
 
 
 def tried(make, rows=41):

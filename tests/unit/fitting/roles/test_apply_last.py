@@ -10,6 +10,9 @@ from keras import layers
 from dask_train.fitting.backends import backend_of
 from dask_train.fitting.roles.applying import ApplyLast, at_every_apply
 
+pytestmark = pytest.mark.backends
+
+BACKEND = keras.backend.backend()
 _random = np.random.default_rng(0)
 BATCH = _random.normal(size=(6, 4)).astype("f4"), _random.normal(size=(6, 1)).astype("f4")
 
@@ -18,7 +21,8 @@ def made(**compiled):
     keras.utils.set_random_seed(1)
     parts = [layers.Input((4,)), layers.Dense(3), layers.BatchNormalization(), layers.Dropout(0.5), layers.Dense(1)]
     model = keras.Sequential(parts)
-    model.compile(keras.optimizers.Adam(0.05), "mse", metrics=["mae"], jit_compile=False, **compiled)
+    jit_compile = "auto" if BACKEND == "jax" else False
+    model.compile(keras.optimizers.Adam(0.05), "mse", metrics=["mae"], jit_compile=jit_compile, **compiled)
     model.optimizer.build(model.trainable_variables)
     return model
 
@@ -33,10 +37,12 @@ def values(variables):
 
 def stepped(model, put_off):
     """What is the worker's own, and what is trained, at the moment before gradients are applied, in each of 3 steps."""
-    backend, seen = backend_of("tensorflow"), []
-    last = ApplyLast(
-        backend, lambda: own(model), lambda: seen.append((values(own(model)), values(model.trainable_variables)))
-    )
+    backend, seen = backend_of(BACKEND), []
+
+    def known():
+        seen.append((values(own(model)), values(model.trainable_variables)))
+
+    last = ApplyLast(backend, model, lambda: own(model), known)
 
     def instead(_, grads, variables, go_on):
         return last.put_off(lambda: go_on(grads)) if put_off else go_on(grads)
@@ -70,12 +76,12 @@ def test_a_step_comes_to_the_same_and_its_own_state_is_known_before_weights_chan
 
 
 def test_outside_of_a_step_nothing_is_put_off():
-    last = ApplyLast(backend_of("tensorflow"), list, lambda: pytest.fail("no step"))
+    last = ApplyLast(backend_of(BACKEND), None, list, lambda: pytest.fail("no step"))
     assert last.put_off(lambda: 5) == 5
 
 
 def test_what_applies_gradients_twice_is_refused():
-    last = ApplyLast(backend_of("tensorflow"), list, lambda: None)
+    last = ApplyLast(backend_of(BACKEND), None, list, lambda: None)
 
     def step(_):
         last.put_off(lambda: None)
