@@ -48,7 +48,7 @@ def run_role(end: int, account: int) -> None:
     start = link.expect(BeginRole)
     batches = Account(account)
     errors = _Errors(link, batches)
-    with suppress(BaseException), errors.told():
+    with suppress(BaseException), errors.reported():
         me = start.me
         start.settings.apply()  # before code of the user's is imported
         framework = errors.framework = pickle.loads(start.framework)  # noqa: S301 - sent by the client, as all Dask tasks are
@@ -61,7 +61,7 @@ def run_role(end: int, account: int) -> None:
         data = None if enter.data is None else (enter.data.table, link.mapped(enter.data))
         peers = AddressBook({role: list(addresses) for role, addresses in enter.peers.items()})
         # Leaving the others may take seconds, and end them: the error is told before.
-        with framework.rendezvous(me, peers, enter.timeout_s) as extras, errors.told():
+        with framework.rendezvous(me, peers, enter.timeout_s) as extras, errors.reported():
             if start.needs_device:
                 _check_device(framework)
             errors.launching = False
@@ -95,15 +95,15 @@ def run_role(end: int, account: int) -> None:
                 _flush()
                 link.tell(last_word)
                 link.stay()
-    if not errors.are_told:
+    if not errors.are_reported:
         link.tell(last_word)
     link.close()
     _flush()
-    os._exit(1 if errors.are_told else 0)  # the framework is not taken apart: TensorFlow takes a second, or hangs
+    os._exit(1 if errors.are_reported else 0)  # the framework is not taken apart: TensorFlow takes a second, or hangs
 
 
 class _Errors:
-    """Tells the first error of a role, and frees what the role held.
+    """Reports the first error of a role, and frees what the role held.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class _Errors:
         Those of the role, once it has them.
     launching
         Whether the user's function was not called yet.
-    are_told
+    are_reported
         Whether there was an error.
     """
 
@@ -119,20 +119,20 @@ class _Errors:
         self._link, self._batches = link, batches
         self.framework = Framework()
         self.checkpoints: CheckpointFolder | None = None
-        self.launching, self.are_told = True, False
+        self.launching, self.are_reported = True, False
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Tell an error that ends what is inside, unless one was told before."""
+    def reported(self) -> Iterator[None]:
+        """Report an error that ends what is inside, unless one was reported before."""
         try:
             yield
         except BaseException as error:  # also SystemExit: a role that gives up has not returned
-            if not self.are_told:
-                self._tell(error)
+            if not self.are_reported:
+                self._report(error)
             raise
 
-    def _tell(self, error: BaseException) -> None:
-        self.are_told = True
+    def _report(self, error: BaseException) -> None:
+        self.are_reported = True
         self._batches.seal()
         if self.checkpoints is not None:
             self.checkpoints.release()
