@@ -9,7 +9,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from dask_train.data.account import read_account
@@ -215,13 +215,17 @@ class RoleChild:
 
     def _exited(self) -> None:
         asyncio.get_running_loop().remove_reader(self._child.pidfd)
-        while self._read():  # its last words may still be in the socket
-            continue
+        with ExitStack() as stack:  # whatever fails, the agent learns that it is gone
+            stack.callback(self.done.set)
+            stack.callback(self._tell_end)
+            stack.callback(self._close)
+            while self._read():  # its last words may still be in the socket
+                continue
+            self._child.reap()
+
+    def _tell_end(self) -> None:
         status = self._child.reap()
-        assert status is not None
-        self._close()
-        self._on_exit(self, self._cause(status))
-        self.done.set()
+        self._on_exit(self, "it is not known how its process ended." if status is None else self._cause(status))
 
     def _close(self) -> None:
         self._is_closed = True

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
+import subprocess
 from concurrent.futures import Future
 from contextlib import suppress
 from types import SimpleNamespace
@@ -15,8 +17,8 @@ import pytest
 from dask_train.process.messages import Answer, CallFunction, Mapped
 from dask_train.process.role_child import RoleChild
 from dask_train.process.templates import GivenUpError, ProcessStart
-from dask_train.run.messages import Message
-from dask_train.transport.frames import MAX_DESCRIPTORS, descriptors_of, messages_from
+from dask_train.run.messages import Message, Stop
+from dask_train.transport.frames import MAX_DESCRIPTORS, descriptors_of, encode, messages_from
 
 # Letters with descriptors
 
@@ -109,6 +111,36 @@ def test_letters_that_were_not_sent_leave_nothing(no_leaks):
 
     with no_leaks():
         posted(tell)
+
+
+# Its end
+
+
+@pytest.mark.parametrize("signal_number", [40, signal.SIGTERM])
+def test_its_end_is_told_whatever_fails(no_leaks, no_descriptors, signal_number):
+    """An agent that has as many descriptors as it may, and a last message that can't be taken."""
+    ended, errors = [], []
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("an error of ours")
+
+    async def run() -> int:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        child = RoleChild("worker", 0, 0, on_message=refuse, on_exit=lambda _, cause: ended.append(cause))
+        child._child._theirs.send(encode(Stop(reason="")))
+        process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        child._child._begun(process, os.pidfd_open(process.pid))
+        asyncio.get_running_loop().add_reader(child._child.pidfd, child._exited)
+        with no_descriptors():
+            os.kill(process.pid, signal_number)
+            await asyncio.wait_for(child.done.wait(), 60)
+        return process.pid
+
+    with no_leaks():
+        pid = asyncio.run(run())
+    name = {40: "signal 40", signal.SIGTERM: "SIGTERM"}[signal_number]
+    assert ended == [f"its process {pid} was killed by {name}."]
+    assert list(map(str, errors)) == ["an error of ours"]
 
 
 # A start that is given up
