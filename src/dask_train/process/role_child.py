@@ -112,15 +112,23 @@ class RoleChild:
         """
         try:
             self.scratch = tempfile.mkdtemp(prefix=f"{run}-{self.role}-{self.rank}-", dir=folder)
-            launch = Launch(
-                module="dask_train.role",
-                arguments=(self.role, str(self.rank), run),
-                descriptors=(*self._child.inherited, self._account),
-                output=self.output.descriptor,
-                num_threads=num_threads,
-                preload=preload,
-            ).with_environment(environment or {})
-            await asyncio.wrap_future(self._child.start(launch, starting))
+            # The start may outlast this call, and would take whatever has this number then: it has one of its own.
+            account = os.dup(self._account)
+            try:
+                launch = Launch(
+                    module="dask_train.role",
+                    arguments=(self.role, str(self.rank), run),
+                    descriptors=(*self._child.inherited, account),
+                    output=self.output.descriptor,
+                    num_threads=num_threads,
+                    preload=preload,
+                ).with_environment(environment or {})
+                started = self._child.start(launch, starting)
+            except BaseException:
+                os.close(account)
+                raise
+            started.add_done_callback(lambda _: os.close(account))
+            await asyncio.wrap_future(started)
         except GivenUpError:
             self._close()
             self._on_exit(self, "it was ended before its process had started.")

@@ -198,6 +198,34 @@ def test_a_start_that_is_cut_short_leaves_nothing(no_leaks, tmp_path):
     assert not list(tmp_path.iterdir()), "its scratch folder is gone"
 
 
+def test_what_a_process_inherits_stays_open_until_it_has_started(no_leaks, tmp_path):
+    """A start that is cut short may be on its way to a template, which takes a while to look at it."""
+    awaited: Future[Any] = Future()
+    launches = []
+
+    def starting(start: ProcessStart) -> Future[Any]:
+        launches.append(start.launch)
+        return awaited
+
+    def inherited() -> list[str]:
+        (launch,) = launches
+        return [os.readlink(f"/proc/self/fd/{number}") for number in launch.descriptors]
+
+    async def run() -> None:
+        child = RoleChild("worker", 0, 0, on_message=print, on_exit=print)
+        task = asyncio.create_task(child.start("run", 1, str(tmp_path), starting, None))
+        await asyncio.sleep(0)
+        before = inherited()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert inherited() == before
+        awaited.set_exception(GivenUpError())
+
+    with no_leaks():
+        asyncio.run(run())
+
+
 def test_a_letter_whose_descriptors_can_not_be_duplicated_keeps_none(no_leaks):
     async def tell(child: RoleChild, end: socket.socket) -> None:
         with pytest.raises(OSError, match="Bad file descriptor"):
