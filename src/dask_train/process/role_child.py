@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -26,6 +27,8 @@ from dask_train.transport.frames import MAX_DESCRIPTORS, FrameReader, descriptor
 PRINTED_BYTES = 4096
 # Between two attempts to hand descriptors over to a process that does not read just now.
 ROOM_S = 0.01
+# What sendmsg(2) and unix(7) say where a socket, or the system, has no room for them.
+_NO_ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
 
 _STATES = {
     "R": "running",
@@ -284,7 +287,9 @@ async def _hand_over(end: socket.socket, byte: bytes, descriptors: list[int]) ->
     while True:
         try:
             socket.send_fds(end, [byte], descriptors)
-        except BlockingIOError:
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
             await asyncio.sleep(ROOM_S)
         else:
             return

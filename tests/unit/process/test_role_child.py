@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -97,6 +98,26 @@ def test_descriptors_wait_for_room_in_the_socket(no_leaks):
         await asyncio.sleep(0.05)
         while filled:
             filled -= len(await asyncio.to_thread(end.recv, filled))
+        (message,) = await read_messages(end, 1)
+        os.close(*descriptors_of(message))
+
+    with no_leaks():
+        posted(tell)
+
+
+def test_descriptors_wait_for_room_in_the_system(no_leaks, monkeypatch):
+    send_fds, refusals = socket.send_fds, [errno.ETOOMANYREFS, errno.ENOBUFS]
+
+    def refuse(*args: Any) -> int:
+        if refusals:
+            raise OSError(refusals.pop(), "no room")
+        return send_fds(*args)
+
+    monkeypatch.setattr(socket, "send_fds", refuse)
+
+    async def tell(child: RoleChild, end: socket.socket) -> None:
+        end.settimeout(20)
+        child.tell(Answer(question=0, data=data([0])))
         (message,) = await read_messages(end, 1)
         os.close(*descriptors_of(message))
 
