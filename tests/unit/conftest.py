@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -60,6 +61,24 @@ def own_pool(keep_warm_s: float = 60.0) -> Iterator[Pool]:
         if pool._trimmer is not None:
             pool._trimmer.cancel()
             pool._trimmer.join()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let this process open no file, as one that has as many as it may have."""
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.fixture(scope="session", name="no_descriptors")
+def _no_descriptors() -> Callable[..., Any]:
+    return no_descriptors
 
 
 @pytest.fixture(scope="session", name="own_pool")

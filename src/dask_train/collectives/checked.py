@@ -19,6 +19,8 @@ from dask_train.data.alignment import rounded
 
 # Memory for calls with arrays of other shapes is kept up to this much on each host, and then given to new ones.
 KEPT_BYTES = 256 << 20
+# And up to so many kinds of arrays, since each takes a descriptor of the process: of 1,024 that it has by default.
+KEPT_CHANNELS = 64
 
 _Shapes = tuple[tuple[int, ...], ...]
 
@@ -168,7 +170,7 @@ class CheckedCollectives:
     def _channel(self, shapes: _Shapes, dtype: str) -> SumBuffer:
         """Return the same one for all calls with such arrays, for as long as there is room."""
         if (shapes, dtype) not in self._channels:
-            if self._group.top - self._first > KEPT_BYTES:
+            if self._group.top - self._first > KEPT_BYTES or len(self._channels) >= KEPT_CHANNELS:
                 self._channels.clear()
                 self._group.begin_again(self._first)
             self._channels[shapes, dtype] = self._group.channel(shapes, dtype)

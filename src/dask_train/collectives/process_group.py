@@ -238,14 +238,13 @@ class ProcessGroup:
         of_each = self._known(key, "counts", partial(self.channel, [(self.size,)], np.int64))
         self._gather(of_each, np.array([len(arrays[0])]), [slice(rank, rank + 1) for rank in range(self.size)])
         starts = np.concatenate([[0], np.cumsum(of_each.totals[0])])
-        room = 1 << max(4, int(starts[-1] - 1).bit_length())  # channels are made anew for twice the rows, not for one
         gathered: list[np.ndarray] = []
-        for number, array in enumerate(arrays):
-            shape = (room, *array.shape[1:])
-            channel = self._known(key, (number, room), partial(self.channel, [shape], array.dtype))
+        for array in arrays:
             edges = (starts * math.prod(array.shape[1:])).tolist()
+            room = 1 << max(4, int(edges[-1] - 1).bit_length())  # made anew for twice as many numbers, not for one more
+            channel = self._known(key, (array.dtype, room), partial(self.channel, [(room,)], array.dtype))
             self._gather(channel, np.reshape(array, -1), [slice(*pair) for pair in itertools.pairwise(edges)])
-            gathered.append(channel.totals[0][: starts[-1]].copy())
+            gathered.append(channel.total[: edges[-1]].reshape(starts[-1], *array.shape[1:]).copy())
         return gathered
 
     def _gather(self, channel: SumBuffer, mine: np.ndarray, places: Sequence[slice]) -> None:

@@ -75,7 +75,7 @@ def _lead(
         return connection
 
     try:
-        with closing(Reception(sockets.listen(name, _BACKLOG), greet)) as reception:
+        with closing(Reception(sockets.listen(name, _BACKLOG), greet, num_others)) as reception:
             for came in range(num_others):
                 try:
                     _next(reception, deadline, look).close()

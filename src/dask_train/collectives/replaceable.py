@@ -117,6 +117,8 @@ class ReplaceableGroup(ProcessGroup):
         """
         self._calls.begin_again()
         self._meet_again(size)
+        if self.size != size:  # a rank that was lost as it came to this point has met as before, and so have all
+            self._run.start_all_again(f"{self.size} workers have met where {size} were to continue")
 
     def confirm(self) -> None:
         """Wait until all have come here."""

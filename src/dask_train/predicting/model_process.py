@@ -205,6 +205,7 @@ class ModelProcess:
         except SlotClosedError:
             raise ProcessLostError(self._why, served=False) from None
         finally:
+            self._child.output.collect()  # or what a model prints would fill the memory
             slot.trim()
             self._free.put(slot)
 

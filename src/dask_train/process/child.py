@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -26,6 +27,8 @@ from dask_train.process.templates import ProcessStart
 STACKS_S = 0.5
 # A killed process is gone in milliseconds, unless the kernel writes its core.
 GONE_S = 10.0
+# How often a wait for its end looks.
+_LOOK_S = 0.002
 # What is shown of its stacks, in bytes.
 _STACKS_BYTES = 1 << 16
 
@@ -174,22 +177,29 @@ class Child:
         with self._lock:
             if self._process is None or self._process.returncode is not None or self._is_closed:
                 return self._process.returncode if self._process is not None else None
-            gone = os.dup(self._pidfd)  # another thread may close ours
-        try:
-            if not _is_readable(gone, timeout_s):
-                return None
-        finally:
-            os.close(gone)
+        if not self._is_gone(timeout_s):
+            return self._process.returncode  # another thread may have closed it
         with self._lock:
             if self._process.returncode is None:
                 self._kill_group()  # before it is waited for: until then no other process gets its number
                 self._process.wait()
             return self._process.returncode
 
+    def _is_gone(self, timeout_s: float) -> bool:
+        """Wait until it is gone, without a descriptor of this call's own: this process may have as many as it may."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with self._lock:  # another thread may close it
+                if self._is_closed or _is_readable(self._pidfd):
+                    return not self._is_closed
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOOK_S)
+
     @property
     def num_oom_kills(self) -> int:
         """How many processes the kernel has killed for the container's memory limit since this one was made."""
-        return num_oom_kills() - self._oom_kills
+        return max(0, num_oom_kills() - self._oom_kills)  # one that can't be read counts as 0
 
     def how_it_ended(self, status: int) -> str:
         """Return a clause about its end, without its end of sentence."""
@@ -243,10 +253,10 @@ class Child:
             return os.pread(self._stacks, _STACKS_BYTES, before).decode(errors="replace")
 
 
-def _is_readable(descriptor: int, timeout_s: float) -> bool:
+def _is_readable(descriptor: int) -> bool:
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(timeout_s * 1000))
+    return bool(poller.poll(0))
 
 
 def how_it_ended(pid: int, status: int, *, num_oom_kills: int) -> str:
@@ -265,4 +275,8 @@ def how_it_ended(pid: int, status: int, *, num_oom_kills: int) -> str:
         return f"process {pid} exited with status {status}"
     if status == -signal.SIGKILL and num_oom_kills:
         return f"process {pid} was killed by the kernel because the container's memory limit was reached"
-    return f"process {pid} was killed by {signal.Signals(-status).name}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:  # most real-time signals have no name there
+        name = f"signal {-status}"
+    return f"process {pid} was killed by {name}"

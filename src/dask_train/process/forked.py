@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
 import socket
 import subprocess
 import threading
+import time
 from contextlib import suppress
 
 # How long after its end its guard is given to tell how it was; it takes a millisecond, unless the guard is stopped.
 TOLD_S = 2.0
+# How often a wait for its end looks.
+_LOOK_S = 0.002
 # A status in digits.
 _STATUS_BYTES = 16
 
@@ -60,29 +64,22 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end."""
-        if self.poll() is None:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        told_by = math.inf
+        while (status := self.poll()) is None:
+            now = time.monotonic()
             with self._lock:
-                copies = [] if self._end.fileno() == -1 else [os.dup(self._end.fileno()), os.dup(self._gone)]
-            try:
-                is_gone = not copies or _is_readable(copies, timeout)
-                if copies and is_gone:
-                    _is_readable(copies[:1], TOLD_S)
-            finally:
-                for copy in copies:  # another thread may have closed ours
-                    os.close(copy)
-            if self.poll() is None:
-                if not is_gone:
-                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-                with self._lock:
-                    if self.returncode is None:  # its guard is stopped; the kernel kills it with its socket
+                if self.returncode is None and _is_readable(self._gone):
+                    told_by = min(told_by, now + TOLD_S)
+                    if now >= told_by:  # its guard is stopped, and goes with its socket
                         self._close(-signal.SIGKILL)
-        assert self.returncode is not None
-        return self.returncode
+            if told_by == math.inf and now >= deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            time.sleep(_LOOK_S)  # a wait for a descriptor would need a copy: another thread may close this one
+        return status
 
 
-def _is_readable(descriptors: list[int], timeout: float | None) -> bool:
-    """Wait until one of them is."""
+def _is_readable(descriptor: int) -> bool:
     poller = select.poll()
-    for descriptor in descriptors:
-        poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(None if timeout is None else timeout * 1000))
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(0))

@@ -2,8 +2,8 @@
 
 The kernel gives a process that has lost its parent to one of its ancestors only. A template that several Dask workers
 share descends from one of them at most, so its forks can't be children of the Dask workers that need them. Each has a
-guard as its parent instead, so it depends on no template either: the fork dies with its guard, and the guard with its
-Dask worker.
+guard as its parent instead, so it depends on no template either: the fork dies with its guard. When the Dask worker is
+gone, the guard kills the fork and the processes that the fork has started, and ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import warnings
 from contextlib import suppress
 
-from dask_train.process.life import die_with_end, die_with_parent, outlive_end
+from dask_train.process.life import continue_at_end, die_with_parent
 
 
 def fork_guarded(end: int, owner: int) -> bool:
@@ -24,7 +24,7 @@ def fork_guarded(end: int, owner: int) -> bool:
     ----------
     end
         The guard's end of a socket with the Dask worker. The guard writes there how the fork has ended, and keeps it
-        from being waited for until it has an answer. If the Dask worker closes its end before, both are killed.
+        from being waited for until it has an answer. If the Dask worker closes its end before, both end.
     owner
         A pidfd of the Dask worker.
     """
@@ -48,24 +48,30 @@ def fork_guarded(end: int, owner: int) -> bool:
 
 
 def _guard(child: int, end: int, owner: int) -> None:
-    """Tell how a child has ended; never returns."""
+    """Tell how a child has ended, and kill what it leaves behind; never returns."""
     try:
-        die_with_end(end)
+        continue_at_end(end)
         gone = os.pidfd_open(child)
         _close_all_but({0, 1, 2, end, owner, gone})
         # A Dask worker that has forked is gone before the last copy of its end of the socket is.
-        if gone not in _first_of(gone, owner):
-            os.killpg(child, signal.SIGKILL)
-            os._exit(1)
-        outlive_end(end)
-        child_exit = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-        assert child_exit is not None
-        status = child_exit.si_status if child_exit.si_code == os.CLD_EXITED else -child_exit.si_status
-        os.write(end, str(status).encode())
-        _first_of(end, owner)  # until then no other process gets its number
-        os.waitpid(child, 0)
+        if gone in _first_of(gone, owner, end):
+            _tell_status(child, end)
+            _first_of(end, owner)
     finally:
-        os._exit(1)  # and the child dies with it
+        try:
+            os.killpg(
+                child, signal.SIGKILL
+            )  # also what it has started, which outlives it where its Dask worker is gone
+            os.waitpid(child, 0)  # until then no other process gets its number
+        finally:
+            os._exit(1)  # and the child dies with it
+
+
+def _tell_status(child: int, end: int) -> None:
+    child_exit = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert child_exit is not None
+    status = child_exit.si_status if child_exit.si_code == os.CLD_EXITED else -child_exit.si_status
+    os.write(end, str(status).encode())
 
 
 def _close_all_but(left_open: set[int]) -> None:

@@ -52,14 +52,18 @@ def die_with(parent_pid: int, lifeline: int) -> None:
 
 def die_with_end(descriptor: int) -> None:
     """Let the kernel kill this process when the other end of a pipe or socket is closed, also while it is stopped."""
+    _get_signal_at_end(descriptor, signal.SIGKILL)
+
+
+def continue_at_end(descriptor: int) -> None:
+    """Let the kernel continue this process, in case it is stopped, when the other end of a socket is closed."""
+    _get_signal_at_end(descriptor, signal.SIGCONT)
+
+
+def _get_signal_at_end(descriptor: int, number: signal.Signals) -> None:
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(descriptor, _F_SETSIG, number)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
-
-
-def outlive_end(descriptor: int) -> None:
-    """Take :func:`die_with_end` back."""
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_ASYNC)
 
 
 def die_with_parent(parent_pid: int) -> None:

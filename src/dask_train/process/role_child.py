@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from dask_train.data.account import read_account
@@ -26,6 +27,8 @@ from dask_train.transport.frames import MAX_DESCRIPTORS, FrameReader, descriptor
 PRINTED_BYTES = 4096
 # Between two attempts to hand descriptors over to a process that does not read just now.
 ROOM_S = 0.01
+# What sendmsg(2) and unix(7) say where a socket, or the system, has no room for them.
+_NO_ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
 
 _STATES = {
     "R": "running",
@@ -112,15 +115,23 @@ class RoleChild:
         """
         try:
             self.scratch = tempfile.mkdtemp(prefix=f"{run}-{self.role}-{self.rank}-", dir=folder)
-            launch = Launch(
-                module="dask_train.role",
-                arguments=(self.role, str(self.rank), run),
-                descriptors=(*self._child.inherited, self._account),
-                output=self.output.descriptor,
-                num_threads=num_threads,
-                preload=preload,
-            ).with_environment(environment or {})
-            await asyncio.wrap_future(self._child.start(launch, starting))
+            # The start may outlast this call, and would take whatever has this number then: it has one of its own.
+            account = os.dup(self._account)
+            try:
+                launch = Launch(
+                    module="dask_train.role",
+                    arguments=(self.role, str(self.rank), run),
+                    descriptors=(*self._child.inherited, account),
+                    output=self.output.descriptor,
+                    num_threads=num_threads,
+                    preload=preload,
+                ).with_environment(environment or {})
+                started = self._child.start(launch, starting)
+            except BaseException:
+                os.close(account)
+                raise
+            started.add_done_callback(lambda _: os.close(account))
+            await asyncio.wrap_future(started)
         except GivenUpError:
             self._close()
             self._on_exit(self, "it was ended before its process had started.")
@@ -215,13 +226,17 @@ class RoleChild:
 
     def _exited(self) -> None:
         asyncio.get_running_loop().remove_reader(self._child.pidfd)
-        while self._read():  # its last words may still be in the socket
-            continue
+        with ExitStack() as stack:  # whatever fails, the agent learns that it is gone
+            stack.callback(self.done.set)
+            stack.callback(self._tell_end)
+            stack.callback(self._close)
+            while self._read():  # its last words may still be in the socket
+                continue
+            self._child.reap()
+
+    def _tell_end(self) -> None:
         status = self._child.reap()
-        assert status is not None
-        self._close()
-        self._on_exit(self, self._cause(status))
-        self.done.set()
+        self._on_exit(self, "it is not known how its process ended." if status is None else self._cause(status))
 
     def _close(self) -> None:
         self._is_closed = True
@@ -272,7 +287,9 @@ async def _hand_over(end: socket.socket, byte: bytes, descriptors: list[int]) ->
     while True:
         try:
             socket.send_fds(end, [byte], descriptors)
-        except BlockingIOError:
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
             await asyncio.sleep(ROOM_S)
         else:
             return

@@ -334,6 +334,7 @@ class Template:
         try:
             await start.wait_for(self.ready)
             async with self._turn:
+                start.check()  # what it inherits may be closed by now
                 if self.why:
                     raise TemplateError(self.why)
                 return await self._forked(start.launch)

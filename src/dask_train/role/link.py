@@ -10,6 +10,7 @@ import queue
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -56,7 +57,7 @@ class SocketLink:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._lock = threading.Condition()
-        self._frames: list[Message] = []
+        self._frames: list[bytes] = []
         self._scores: list[dict[str, Any]] = []
         self._closing = False
         self._stopped = threading.Event()
@@ -84,8 +85,9 @@ class SocketLink:
 
     def tell(self, message: Message) -> None:
         """Send one message, after everything before."""
+        frame = encode(message)  # what can't be pickled is an error here, and not in the thread that sends
         with self._lock:
-            self._frames.append(message)
+            self._frames.append(frame)
             self._lock.notify()
 
     def report(self, scores: dict[str, Any]) -> None:
@@ -135,6 +137,13 @@ class SocketLink:
         self._writer.join()
 
     def _write(self) -> None:
+        try:
+            self._write_until_closed()
+        except Exception:  # a process that can't report, and works on, would have its result lost
+            traceback.print_exc()
+            os._exit(1)
+
+    def _write_until_closed(self) -> None:
         sent_moves, sent_last = 0, ("", False)
         closing = False
         while not closing:
@@ -150,28 +159,27 @@ class SocketLink:
                 self._send_progress(doing, moved=moves != sent_moves, awaits=awaits)
                 sent_moves, sent_last = moves, last
             for start in range(0, len(scores), BUNDLE):
-                self._send(Reported(scores=scores[start : start + BUNDLE]))
+                self._send(encode(Reported(scores=scores[start : start + BUNDLE])))
             for frame in frames:
                 self._send(frame)
 
     def _send_progress(self, doing: str, *, moved: bool, awaits: bool) -> None:
-        self._send(
-            Progress(
-                steps=self.steps,
-                doing=doing,
-                moved=moved,
-                awaits_client=awaits,
-                spent=self.spent.seconds(),
-                busy_with=self.spent.busy_with,
-                rows=self._rows,
-                memory_bytes=own_memory_bytes(),
-                cpu_s=time.process_time(),
-            )
+        progress = Progress(
+            steps=self.steps,
+            doing=doing,
+            moved=moved,
+            awaits_client=awaits,
+            spent=self.spent.seconds(),
+            busy_with=self.spent.busy_with,
+            rows=self._rows,
+            memory_bytes=own_memory_bytes(),
+            cpu_s=time.process_time(),
         )
+        self._send(encode(progress))
 
-    def _send(self, message: Message) -> None:
+    def _send(self, frame: bytes) -> None:
         try:
-            self._end.sendall(encode(message))
+            self._end.sendall(frame)
         except OSError:
             os._exit(1)  # the agent is gone
 
@@ -323,9 +331,12 @@ class SocketLink:
         self._answer_timeout_s = timeout_s
 
     def _read(self) -> None:
-        for message in messages_from(self._end):
-            self._take(message)
-        os._exit(1)  # the agent is gone
+        try:
+            for message in messages_from(self._end):
+                self._take(message)
+        except Exception:  # a process that hears nothing any more would wait for ever
+            traceback.print_exc()
+        os._exit(1)  # or the agent is gone
 
     def _take(self, message: Message) -> None:
         match message:
@@ -359,8 +370,11 @@ def _forget(answer: Answer) -> None:
 def own_memory_bytes() -> int:
     """Memory of this process in bytes, without files and shared memory that it maps, as its data sets are.
 
-    See proc_pid_statm(5): resident pages, less those of files and of shared memory.
+    See proc_pid_statm(5): resident pages, less those of files and of shared memory. 0 if it can't be read.
     """
-    with open("/proc/self/statm", "rb") as file:
-        _, resident, shared, *_ = file.read().split()
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            _, resident, shared, *_ = file.read().split()
+    except OSError:  # the user's code may have left no descriptor
+        return 0
     return (int(resident) - int(shared)) * _PAGE_BYTES

@@ -171,15 +171,18 @@ def _check_travels(name: str, value: Any) -> None:
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value[:MAX_TEXT]
-    if value is None or isinstance(value, bool | int | float):
+    if value is None:
         return value
+    for kind in (bool, int, float):  # an IntEnum is an int, too, but of a class that others may not be able to load
+        if isinstance(value, kind):
+            return kind(value)
     scalar = value
     if not hasattr(value, "item") and hasattr(value, "numpy") and getattr(value, "shape", None) == ():
         scalar = value.numpy()  # a TensorFlow tensor
     if callable(getattr(scalar, "item", None)) and getattr(scalar, "shape", ()) == ():
         scalar = scalar.item()
         if scalar is None or isinstance(scalar, str | bool | int | float):
-            return scalar
+            return _plain(name, scalar)
     raise TypeError(
         f"report({name}=...) was given a {type(value).__name__}; scores are numbers, strings, booleans or None. "
         "Reduce an array first, with float(x.mean()) for instance."

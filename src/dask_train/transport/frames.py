@@ -6,6 +6,8 @@ Both ends are the same installation on one host, and no one else has the socket,
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import pickle
 import socket
 import struct
@@ -67,17 +69,27 @@ class FrameReader:
 
 
 def messages_from(end: socket.socket) -> Iterator[Any]:
-    """Yield the messages that come, with their descriptors, until the other side is gone; waits for each."""
+    """Yield the messages that come, with their descriptors, until the other side is gone; waits for each.
+
+    Raises
+    ------
+    OSError
+        This process has no room for a descriptor that came.
+    """
     reader = FrameReader()
     came: list[int] = []  # descriptors come with or before the first byte of the message that they are for
     while True:
         try:
-            data, descriptors, _, _ = socket.recv_fds(end, 1 << 16, MAX_DESCRIPTORS)
+            data, descriptors, flags, _ = socket.recv_fds(end, 1 << 16, MAX_DESCRIPTORS)
         except OSError:
             return
         if not data:
             return
         came += descriptors
+        if flags & socket.MSG_CTRUNC:  # else messages would have the descriptors of those that follow
+            for descriptor in came:
+                os.close(descriptor)
+            raise OSError(errno.EMFILE, "a message's files can't be opened: this process has too many open files")
         for message in reader.feed(data):
             num = len(descriptors_of(message))
             mine, came = came[:num], came[num:]

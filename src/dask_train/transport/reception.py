@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from dask_train.errors import LaunchError
 
-# With this many greetings in hand the oldest is given up for a new one.
+# With this many greetings in hand, besides those of guests that are expected, the oldest is given up for a new one.
 _MOST = 64
 # What accept(2) says where this process, or the host, has no room for another connection.
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -45,10 +45,14 @@ class Reception(Generic[_Guest]):
     greet
         Makes a guest of a connection, in a thread of its own and within a limit of its own, see :func:`ended_after`; or
         raises ``LaunchError``, ``EOFError`` or ``OSError``, then the connection is closed, and no one else is informed.
+    num_expected
+        Number of guests that may come at the same time, and that no others are to keep out. Default: 0.
     """
 
-    def __init__(self, listener: socket.socket, greet: Callable[[socket.socket], _Guest]) -> None:
-        self._listener, self._greet = listener, greet
+    def __init__(
+        self, listener: socket.socket, greet: Callable[[socket.socket], _Guest], num_expected: int = 0
+    ) -> None:
+        self._listener, self._greet, self._num_expected = listener, greet, num_expected
         self._guests: queue.SimpleQueue[_Guest | None] = queue.SimpleQueue()
         self._greeted: dict[threading.Thread, socket.socket] = {}  # the oldest first
         self._lock = threading.Lock()
@@ -89,7 +93,7 @@ class Reception(Generic[_Guest]):
                     time.sleep(NO_ROOM_S)
 
     def _begin(self, connection: socket.socket) -> None:
-        self._give_up_oldest(_MOST)
+        self._give_up_oldest(_MOST + self._num_expected)
         thread = threading.Thread(target=self._receive, args=(connection,), name="dask-train-greeting", daemon=True)
         try:
             with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -48,6 +49,11 @@ def what_i_am(session: dt.Session) -> tuple[bool, int, int]:
 def report_and_wait(session: dt.Session) -> None:
     session.report(pid=os.getpid())
     session.wait_until_stopped()
+
+
+def start_another_and_wait(session: dt.Session) -> None:
+    subprocess.Popen(["sleep", "1000"])
+    report_and_wait(session)
 
 
 def templates_of(client: Client) -> dict[str, dict[int, str]]:
@@ -110,22 +116,26 @@ def test_roles_end_with_their_dask_worker_and_the_template_with_the_last(
     client: Client, until: Any, wait_for: Any, is_alive: Any, workers: Any
 ) -> None:
     runs, roles = [], []
+    options = {"roles": {"worker": 1}, "framework": Cheap(), "wait": False, "recovery": None}
     for address in workers(client):
-        run = dt.train(report_and_wait, roles={"worker": 1}, framework=Cheap(), wait=False, recovery=None, on=[address])
+        run = dt.train(start_another_and_wait, on=[address], **options)
         runs.append(run)
         roles.append(until(run, 1)["worker", 0]["pid"])
     guards = [psutil.Process(pid).ppid() for pid in roles]
+    started = [child.pid for pid in roles for child in psutil.Process(pid).children()]
     pids = client.run(os.getpid)
     first, last = (pids[address] for address in workers(client))
     ((template,),) = {tuple(found) for found in templates_of(client).values()}
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: not is_alive(roles[0]) and not is_alive(guards[0]), "its role is gone")
+    wait_for(
+        lambda: not any(map(is_alive, (roles[0], guards[0], started[0]))), "its role is gone, and what that started"
+    )
     with pytest.raises(dt.RoleLostError):
         runs[0].result()
     assert all(map(is_alive, (template, last, roles[1], guards[1]))), "the other goes on"
     os.kill(template, signal.SIGSTOP)
     os.kill(last, signal.SIGKILL)
-    wait_for(lambda: not any(map(is_alive, (template, roles[1], guards[1]))), "nothing is left")
+    wait_for(lambda: not any(map(is_alive, (template, roles[1], guards[1], started[1]))), "nothing is left")
     with pytest.raises(dt.RoleLostError):
         runs[1].result()
     wait_for(lambda: len(workers(client)) == 2, "the nannies have started the Dask workers again")

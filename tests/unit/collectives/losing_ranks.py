@@ -52,9 +52,12 @@ class Course:
         """Let those meet that wait for each other: newcomers for whoever waits."""
         for size in sorted({wanted or self.size for wanted, _ in self.waiting.values()}):
             ranks = range(size)
-            if not all(self.waiting.get(each, (-1, ""))[0] in (0, size) for each in ranks):
-                continue
-            if size != self.size and not any(self.waiting[each][0] for each in ranks):
+            wanted = [self.waiting.get(each, (-1, ""))[0] for each in ranks]
+            if size == self.size:  # one that waits for as many as before decides
+                meet = -1 not in wanted and (size in wanted or not any(wanted))
+            else:
+                meet = set(wanted) <= {0, size} and any(wanted)
+            if not meet:
                 continue
             self.number, self.size = self.number + 1, size
             places = tuple(self.waiting[each][1] for each in ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import ExitStack, closing
 
@@ -180,6 +181,18 @@ def test_memory_is_used_again_and_results_are_kept(monkeypatch):
     def do(each, rank):
         kept = [each.all_reduce([np.full(5000 + turn, rank + turn)], Reduction("sum"))[0] for turn in range(40)]
         assert each._group.top < 1 << 20
+        return [(total.min(), total.max()) for total in kept]
+
+    assert together(do) == [[(2 * turn + 1, 2 * turn + 1) for turn in range(40)]] * 2
+
+
+def test_many_kinds_of_arrays_take_few_descriptors(monkeypatch):
+    monkeypatch.setattr(checked_module, "KEPT_CHANNELS", 4)
+
+    def do(each, rank):
+        before = len(os.listdir("/proc/self/fd"))
+        kept = [each.all_reduce([np.full(5000 + turn, rank + turn)], Reduction("sum"))[0] for turn in range(40)]
+        assert len(os.listdir("/proc/self/fd")) < before + 30, "both ranks are in this process"
         return [(total.min(), total.max()) for total in kept]
 
     assert together(do) == [[(2 * turn + 1, 2 * turn + 1) for turn in range(40)]] * 2

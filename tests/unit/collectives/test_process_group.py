@@ -231,3 +231,17 @@ def test_only_channels_that_are_to_round_do_so_between_hosts():
         replicas.sum_section(channel, 1, [np.ones(2, "f4")])
     assert seen == [True, True, False, False]
     replicas.close()
+
+
+def test_rows_of_many_shapes_and_dtypes_take_memory_for_few(on_each_rank):
+    def gathered(rank, replicas):
+        tops = set()
+        for width in range(1, 80):
+            mine = [np.full((3, width), rank, "f4"), np.full((3, width, 2), rank, "f4"), np.full((3, 1), rank, "i8")]
+            for array, one in zip(replicas.gather("rows", mine), mine, strict=True):
+                assert (array.shape, array.dtype) == ((6, *one.shape[1:]), one.dtype)
+                np.testing.assert_array_equal(array, np.concatenate([np.zeros_like(one), np.ones_like(one)]))
+            tops.add(replicas.top)
+        return len(tops)
+
+    assert max(on_each_rank(gathered, 2)) < 10

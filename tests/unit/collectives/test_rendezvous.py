@@ -12,6 +12,7 @@ import pytest
 
 from dask_train.collectives import Hosts, meet
 from dask_train.errors import LaunchError
+from dask_train.transport import reception as reception_module
 from dask_train.transport import sockets
 from dask_train.transport.connections import Credentials
 
@@ -127,3 +128,25 @@ def test_who_has_another_key_is_no_rank(in_threads):
             meet(hosts, 1, b"another", 0.3)
 
     in_threads(lead, follow)
+
+
+def test_all_ranks_of_a_host_may_come_at_once(monkeypatch, in_threads, no_leaks):
+    """More than a reception has greetings of strangers in hand."""
+    size = 8
+    monkeypatch.setattr(reception_module, "_MOST", 1)
+    hosts, all_here, prove = Hosts.of(addresses(size)), threading.Barrier(size - 1), Credentials.prove
+
+    def wait_and_prove(self, connection, *, listens):
+        if not listens:
+            all_here.wait(60)
+        prove(self, connection, listens=listens)
+
+    monkeypatch.setattr(Credentials, "prove", wait_and_prove)
+
+    def take_part(rank):
+        memory = meet(hosts, rank, KEY, 60.0)
+        memory.close()
+        return memory.num_ranks
+
+    with no_leaks():
+        assert in_threads(*(lambda rank=rank: take_part(rank) for rank in range(size))) == [size] * size

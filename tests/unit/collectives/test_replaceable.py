@@ -134,6 +134,29 @@ def test_all_start_again_where_a_successor_could_not_follow(in_threads, own, wid
     assert why in reasons[0]
 
 
+def test_all_start_again_where_others_have_met_in_their_old_number(in_threads):
+    """As where one has heard of a loss before all met in their new number, and the lost one's process lives on."""
+    course, reasons = Course(2, most=3), []
+
+    def life(rank):
+        try:
+            with closing(joined(course, rank)) as group:
+                group.mirror(0, b"own")
+                group.border(0, lambda: "weights")
+                group.confirm()
+                if rank == 0:
+                    group.meet_others(3)
+                else:
+                    group._meet_again()
+                return group.size
+        except RestartError as restart:
+            reasons.append(str(restart))
+            course.end_all()
+
+    assert lived(in_threads, course, life) == [None, 2, None]
+    assert "2 workers have met where 3 were to continue" in reasons
+
+
 @pytest.mark.parametrize("lost_in", [0, 1, 2, 3])
 def test_exchanges_are_made_again_and_answered(in_threads, lost_in):
     """Two channels take turns, and the others are up to two calls ahead of what the successor goes through."""

@@ -103,6 +103,14 @@ def test_what_it_says(model):
     assert psutil.Process(process.pid).ppid() == os.getpid()
 
 
+def test_what_it_prints_is_taken_out_of_memory(model):
+    process = model()
+    output = process._child.output
+    for number in range(2):
+        process.ask(CALL, rows(1.0), f"block {number}")
+        assert output._read_to == os.fstat(output.descriptor).st_size > 0
+
+
 def test_a_model_without_weights(model):
     parts = replace(PARTS, arrays=(np.empty((0, 3)), np.zeros(3)))
     found = model(parts).ask(replace(CALL, verb="evaluate", outputs=()), rows(1.0), "block 0")

@@ -15,6 +15,7 @@ from dask_train.process.child import how_it_ended
         (-9, 0, "process 7 was killed by SIGKILL"),
         (-9, 2, "process 7 was killed by the kernel because the container's memory limit was reached"),
         (-11, 1, "process 7 was killed by SIGSEGV"),
+        (-40, 0, "process 7 was killed by signal 40"),
     ],
 )
 def test_how_it_ended(status: int, num_oom_kills: int, said: str) -> None:

@@ -16,14 +16,15 @@ import pytest
 from dask_train.process import forked as forked_module
 from dask_train.process.forked import Forked
 
-# Stands for a template: forks a process that waits for a byte and ends as it says.
+# Stands for a template: forks a process that starts another one, waits for a byte, and ends as it says.
 TEMPLATE = """
-import os, sys
+import os, subprocess, sys
 from dask_train.process.guard import fork_guarded
 end, asking, owner = map(int, sys.argv[1:])
 if not fork_guarded(end, os.pidfd_open(owner)):
     os._exit(0)
-os.write(asking, f"{os.getpid()} {os.getppid()}".encode())
+helper = subprocess.Popen(["sleep", "1000"])
+os.write(asking, f"{os.getpid()} {os.getppid()} {helper.pid}".encode())
 os._exit(int(os.read(asking, 1) or b"0"))
 """
 
@@ -39,10 +40,15 @@ class Guarded:
             command = [sys.executable, "-c", TEMPLATE, *map(str, (*numbers, owner or os.getpid()))]
             subprocess.run(command, pass_fds=numbers, check=True, timeout=60)
         self.asking.settimeout(20)
-        self.pid, self.guard = map(int, self.asking.recv(64).split())
+        self.pid, self.guard, self.helper = map(int, self.asking.recv(64).split())
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether all of it is: the fork, its guard, and what the fork has started."""
+        return not any(map(psutil.pid_exists, (self.pid, self.guard, self.helper)))
 
     def close(self) -> None:
-        for pid in (self.guard, self.pid):
+        for pid in (self.guard, self.pid, self.helper):
             if psutil.pid_exists(pid):
                 os.kill(pid, signal.SIGKILL)
         self.asking.close()
@@ -65,7 +71,7 @@ def test_its_end_is_told(guarded, wait_for):
     guarded.asking.send(b"7")
     wait_for(lambda: psutil.Process(guarded.pid).status() == psutil.STATUS_ZOMBIE, "its number is kept")
     assert forked.wait(60) == forked.poll() == forked.returncode == forked.wait() == 7
-    wait_for(lambda: not psutil.pid_exists(guarded.guard) and not psutil.pid_exists(guarded.pid), "both are gone")
+    wait_for(lambda: guarded.is_gone, "all of it is gone")
 
 
 def test_a_signal_is_a_negative_number(guarded):
@@ -103,23 +109,23 @@ def test_a_guard_that_is_stopped_is_not_waited_for(guarded, wait_for, monkeypatc
     os.kill(guarded.guard, signal.SIGSTOP)
     guarded.asking.send(b"7")
     assert forked.wait() == -signal.SIGKILL
-    wait_for(lambda: not psutil.pid_exists(guarded.guard), "the kernel has killed it")
+    wait_for(lambda: guarded.is_gone, "the kernel has continued its guard, which ends all of it")
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_both_end_with_the_socket(guarded, wait_for, stopped):
+def test_all_end_with_the_socket(guarded, wait_for, stopped):
     if stopped:
         os.kill(guarded.guard, signal.SIGSTOP)
     guarded.end.close()
-    wait_for(lambda: not psutil.pid_exists(guarded.guard) and not psutil.pid_exists(guarded.pid), "both are gone")
+    wait_for(lambda: guarded.is_gone, "all of it is gone")
 
 
-def test_both_end_with_their_dask_worker_though_another_process_has_its_socket(no_leaks, wait_for):
+def test_all_end_with_their_dask_worker_though_another_process_has_its_socket(no_leaks, wait_for):
     with no_leaks(), subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as owner:
         made = Guarded(owner.pid)  # the socket is this process's
         assert psutil.pid_exists(made.guard)
         owner.kill()
-        wait_for(lambda: not psutil.pid_exists(made.guard) and not psutil.pid_exists(made.pid), "both are gone")
+        wait_for(lambda: made.is_gone, "all of it is gone")
         made.close()
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import signal
 import socket
+import subprocess
 from concurrent.futures import Future
 from contextlib import suppress
 from types import SimpleNamespace
@@ -15,8 +18,8 @@ import pytest
 from dask_train.process.messages import Answer, CallFunction, Mapped
 from dask_train.process.role_child import RoleChild
 from dask_train.process.templates import GivenUpError, ProcessStart
-from dask_train.run.messages import Message
-from dask_train.transport.frames import MAX_DESCRIPTORS, descriptors_of, messages_from
+from dask_train.run.messages import Message, Stop
+from dask_train.transport.frames import MAX_DESCRIPTORS, descriptors_of, encode, messages_from
 
 # Letters with descriptors
 
@@ -102,6 +105,26 @@ def test_descriptors_wait_for_room_in_the_socket(no_leaks):
         posted(tell)
 
 
+def test_descriptors_wait_for_room_in_the_system(no_leaks, monkeypatch):
+    send_fds, refusals = socket.send_fds, [errno.ETOOMANYREFS, errno.ENOBUFS]
+
+    def refuse(*args: Any) -> int:
+        if refusals:
+            raise OSError(refusals.pop(), "no room")
+        return send_fds(*args)
+
+    monkeypatch.setattr(socket, "send_fds", refuse)
+
+    async def tell(child: RoleChild, end: socket.socket) -> None:
+        end.settimeout(20)
+        child.tell(Answer(question=0, data=data([0])))
+        (message,) = await read_messages(end, 1)
+        os.close(*descriptors_of(message))
+
+    with no_leaks():
+        posted(tell)
+
+
 def test_letters_that_were_not_sent_leave_nothing(no_leaks):
     async def tell(child: RoleChild, end: socket.socket) -> None:
         for _ in range(3):
@@ -109,6 +132,36 @@ def test_letters_that_were_not_sent_leave_nothing(no_leaks):
 
     with no_leaks():
         posted(tell)
+
+
+# Its end
+
+
+@pytest.mark.parametrize("signal_number", [40, signal.SIGTERM])
+def test_its_end_is_told_whatever_fails(no_leaks, no_descriptors, signal_number):
+    """An agent that has as many descriptors as it may, and a last message that can't be taken."""
+    ended, errors = [], []
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("an error of ours")
+
+    async def run() -> int:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        child = RoleChild("worker", 0, 0, on_message=refuse, on_exit=lambda _, cause: ended.append(cause))
+        child._child._theirs.send(encode(Stop(reason="")))
+        process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        child._child._begun(process, os.pidfd_open(process.pid))
+        asyncio.get_running_loop().add_reader(child._child.pidfd, child._exited)
+        with no_descriptors():
+            os.kill(process.pid, signal_number)
+            await asyncio.wait_for(child.done.wait(), 60)
+        return process.pid
+
+    with no_leaks():
+        pid = asyncio.run(run())
+    name = {40: "signal 40", signal.SIGTERM: "SIGTERM"}[signal_number]
+    assert ended == [f"its process {pid} was killed by {name}."]
+    assert list(map(str, errors)) == ["an error of ours"]
 
 
 # A start that is given up
@@ -164,6 +217,34 @@ def test_a_start_that_is_cut_short_leaves_nothing(no_leaks, tmp_path):
     with no_leaks():
         asyncio.run(run())
     assert not list(tmp_path.iterdir()), "its scratch folder is gone"
+
+
+def test_what_a_process_inherits_stays_open_until_it_has_started(no_leaks, tmp_path):
+    """A start that is cut short may be on its way to a template, which takes a while to look at it."""
+    awaited: Future[Any] = Future()
+    launches = []
+
+    def starting(start: ProcessStart) -> Future[Any]:
+        launches.append(start.launch)
+        return awaited
+
+    def inherited() -> list[str]:
+        (launch,) = launches
+        return [os.readlink(f"/proc/self/fd/{number}") for number in launch.descriptors]
+
+    async def run() -> None:
+        child = RoleChild("worker", 0, 0, on_message=print, on_exit=print)
+        task = asyncio.create_task(child.start("run", 1, str(tmp_path), starting, None))
+        await asyncio.sleep(0)
+        before = inherited()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert inherited() == before
+        awaited.set_exception(GivenUpError())
+
+    with no_leaks():
+        asyncio.run(run())
 
 
 def test_a_letter_whose_descriptors_can_not_be_duplicated_keeps_none(no_leaks):

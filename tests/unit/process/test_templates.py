@@ -323,6 +323,19 @@ def test_a_start_is_given_up_while_its_template_imports(
     with_templates(test)
 
 
+def test_a_start_is_given_up_while_others_are_forked(children: Any, with_templates: Any, preload: Preload) -> None:
+    class GivenUpLate(ProcessStart):
+        async def wait_for(self, ready: asyncio.Future[None]) -> None:
+            await super().wait_for(ready)
+            self.give_up()
+
+    async def test(templates: Templates) -> None:
+        with pytest.raises(GivenUpError):
+            await templates.start(GivenUpLate(children().launch(preload)))
+
+    with_templates(test)
+
+
 def test_a_start_that_was_given_up_starts_nothing_anew(children: Any, with_templates: Any) -> None:
     async def test(templates: Templates) -> None:
         start = ProcessStart(children().launch(None))

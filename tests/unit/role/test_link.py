@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -272,6 +273,42 @@ def test_who_looks_for_a_value_again_and_again_awaits_the_client_in_between(ends
     assert agent.next(Progress).awaits_client is True
     monkeypatch.setattr(link, "_awaits_until", 0.0)  # long after
     assert agent.next(Progress).awaits_client is False
+
+
+def test_a_process_without_descriptors_reports_its_error(ends, no_descriptors):
+    link, agent = ends
+    with no_descriptors():
+        link.moved("working on batch 1", batches=1)
+        link.tell(Ended(result=b"r"))
+        assert agent.next(Progress).memory_bytes == 0
+        assert agent.next() == Ended(result=b"r")
+
+
+def test_what_can_not_be_pickled_is_an_error_where_it_is_told(ends):
+    link, agent = ends
+    with pytest.raises((AttributeError, TypeError, pickle.PicklingError), match="lambda"):
+        link.ask_to_stop(lambda: "a reason is text")
+    link.notice("still there")
+    assert agent.next() == Notice(text="still there")
+
+
+def test_a_process_that_can_not_report_any_more_ends(ends, exits, wait_for, capsys):
+    link, _ = ends
+
+    def pulse() -> int:
+        raise RuntimeError("an adapter's own error")
+
+    link.pulse = pulse
+    link.tell(Started())
+    wait_for(lambda: exits == [1], "the writer ends the process")
+    assert "RuntimeError: an adapter's own error" in capsys.readouterr().err
+
+
+def test_a_process_that_hears_nothing_any_more_ends(ends, exits, wait_for, capsys):
+    _, agent = ends
+    agent.end.sendall(encode(None)[:8] + b"no pickle at all")
+    wait_for(lambda: exits == [1], "the reader ends the process")
+    assert "UnpicklingError" in capsys.readouterr().err
 
 
 def test_what_is_left_is_sent_when_it_closes(ends):

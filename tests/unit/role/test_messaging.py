@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 import time
 from typing import Any
@@ -10,6 +11,12 @@ import numpy as np
 import pytest
 
 from dask_train.role.messaging import MAX_TEXT
+
+
+class Phase(enum.IntEnum):
+    """As a user has them."""
+
+    TRAIN = 2
 
 
 class Tensor:
@@ -41,6 +48,8 @@ class Tracked:
         (1, 1),
         (0.5, 0.5),
         (True, True),
+        (Phase.TRAIN, 2),
+        (np.float64(0.5), 0.5),
         (None, None),
         ("text", "text"),
         (np.float32(0.5), 0.5),
@@ -57,7 +66,7 @@ def test_scores_are_plain_values(value, plain, session, fake_link):
     session(link=link).report(score=value)
     (told,) = link.reports
     assert told["score"] == plain
-    assert isinstance(told["score"], type(plain))
+    assert type(told["score"]) is type(plain), "others may not be able to load a class of the user's"
 
 
 def test_scores_say_where_they_are_from(session, fake_link):

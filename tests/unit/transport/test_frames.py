@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Thread
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,3 +78,13 @@ def test_files_come_with_the_messages_that_bring_them(no_leaks):
         for end in (theirs.fileno(), *pipe):
             os.close(end)
         theirs.detach()
+
+
+def test_files_that_can_not_be_opened_are_an_error(no_leaks, no_descriptors):
+    """Rather than those of the message that follows, or none."""
+    with no_leaks():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            send(ours, Brought(text="both", data=Files(descriptors=[0, 0])))
+            with no_descriptors(), pytest.raises(OSError, match="too many open files"):
+                next(messages_from(theirs))

@@ -113,11 +113,13 @@ class GlobalRows:
         if self._share.trial is not None:
             return [self._mine(one) for one in self._share.trial.sum([array], self._share.weight)]
         exact = array.dtype.itemsize >= 4 and array.dtype.isbuiltin == 1
-        key = array.shape, array.dtype if exact else np.dtype(np.float32)
+        key = room, dtype = _room(array.size), array.dtype if exact else np.dtype(np.float32)
         if key not in self._channels:
-            self._channels[key] = self._group.channel([array.shape], key[1])
-        (total,) = self._group.sum(self._channels[key], [array], self._share.weight)
-        return [self._mine(total).astype(array.dtype)]
+            self._channels[key] = self._group.channel([(room,)], dtype)
+        padded = np.zeros(room, dtype)
+        padded[: array.size] = array.reshape(-1)
+        (total,) = self._group.sum(self._channels[key], [padded], self._share.weight)
+        return [self._mine(total[: array.size].reshape(array.shape)).astype(array.dtype)]
 
     def _mine(self, array: np.ndarray) -> np.ndarray:
         share = self._share
@@ -126,3 +128,9 @@ class GlobalRows:
             return np.zeros((by_row.shape[1] * share.rows, *array.shape[1:]), array.dtype)
         part: np.ndarray = (by_row[self._own] / share.weight).astype(array.dtype)
         return part.reshape(-1, *array.shape[1:])
+
+
+def _room(size: int) -> int:
+    """Return one of few sizes, at most an eighth larger: a group never gives the memory of a channel back."""
+    step = 1 << max(0, (size - 1).bit_length() - 4)
+    return -(-size // step) * step

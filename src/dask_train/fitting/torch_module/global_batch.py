@@ -49,10 +49,9 @@ class GlobalBatch:
         if self._group is None:
             return Whole([tensor.detach() for tensor in tensors], slice(0, rows))
         everyones, _ = self._gather_counts([tensors], [rows], None)
-        kinds = _kinds_of(tensors)
         first = int(everyones[: self._group.rank].sum())
         local_arrays = [np.ascontiguousarray(as_array(tensor)) for tensor in tensors]
-        arrays = self._group.gather(("rows", repr(kinds)), local_arrays)
+        arrays = self._group.gather("rows", local_arrays)
         global_tensors = [
             as_tensor(array, tensor.dtype).to(tensor.device) for array, tensor in zip(arrays, tensors, strict=True)
         ]

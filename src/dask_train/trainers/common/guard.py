@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.collectives import ProcessGroup
+from dask_train.collectives import ProcessGroup, SumBuffer
 from dask_train.errors import DivergedError
 
 # By how much processors of different kinds, or threads, may round differently in a step, in units of the last place.
@@ -58,6 +58,7 @@ class Guard:
         self._variables, self._group, self._advice = list(variables), group, advice
         self._value_of, self._assign = value_of, assign
         self._step = self.num_looks = 0
+        self._channels: dict[tuple[tuple[int, ...], np.dtype], SumBuffer] = {}  # the memory of one is never given back
 
     def look(self, step: int) -> None:
         """Compare; all workers at once, after that step.
@@ -79,7 +80,9 @@ class Guard:
 
     def _compare(self, variables: list[Any], steps: int, step: int) -> None:
         """Look at the values themselves; where they are rounded differently only, all take the first worker's."""
-        deviations = np.zeros((1, 2, len(variables)))  # the largest distance from worker 0, and how many values are off
+        # The largest distance from worker 0, and how many values are off. It has room for all variables, so that the
+        # group keeps memory for one such array, rather than for each number of variables that differ.
+        deviations = np.zeros((1, 2, len(self._variables)))
         for place, variable in enumerate(variables):
             value = self._value_of(variable)
             first = self._first(value).astype(np.float64)
@@ -88,8 +91,8 @@ class Guard:
                 precision = np.finfo(value.dtype).eps if value.dtype.kind == "f" else 0.0
                 tolerated = _ULPS * np.sqrt(steps) * precision * np.max(np.abs(first), initial=0.0)
             deviations[0, :, place] = np.max(apart, initial=0.0), np.sum(~(apart <= tolerated))  # NaN is off, too
-        (everyones,) = self._group.gather((self, len(variables)), [deviations])
-        distances, num_off = everyones[:, 0], everyones[:, 1]
+        (everyones,) = self._group.gather((self, "deviations"), [deviations])
+        distances, num_off = everyones[:, 0, : len(variables)], everyones[:, 1, : len(variables)]
         wrong = num_off > [math.prod(variable.shape) * _FEW for variable in variables]
         if wrong.any():
             raise _diverged(variables, distances, wrong, step, self._advice)
@@ -97,9 +100,11 @@ class Guard:
             self._assign([variable], [self._first(self._value_of(variable))])
 
     def _first(self, value: np.ndarray) -> np.ndarray:
-        """Return what the first worker has where this one has that value."""
-        channel = self._group.channel([value.shape], np.uint8 if value.dtype == bool else value.dtype)
-        (first,) = self._group.broadcast(channel, [value])
+        """Return what the first worker has where this one has that value; good until the next call."""
+        kind = value.shape, np.dtype(np.uint8) if value.dtype == bool else value.dtype
+        if kind not in self._channels:
+            self._channels[kind] = self._group.channel([kind[0]], kind[1])
+        (first,) = self._group.broadcast(self._channels[kind], [value])
         return first
 
 

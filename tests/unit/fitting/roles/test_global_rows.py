@@ -50,6 +50,27 @@ def test_a_loss_of_all_rows_is_that_of_one_process(on_each_rank):
     np.testing.assert_allclose(sum(gradient for _, gradient in found), wanted_gradient, rtol=1e-4)
 
 
+def test_rows_of_many_lengths_take_memory_for_few(on_each_rank):
+    def taken(rank, replicas):
+        share, mine = share_of(rank)
+        rows = GlobalRows(replicas, backend_of("tensorflow"), share, in_own_steps=True)
+        gradients, tops = [], set()
+        for length in range(100, 160):
+            own = tf.constant(np.repeat(mine[:, :1], length, 1))
+            with tf.GradientTape() as tape:
+                tape.watch(own)
+                loss = tf.reduce_sum(rows.of([own], 1)[0] ** 2) * (rank + 1)
+            gradients.append(share.weight * tape.gradient(loss, own)[0, -1].numpy())
+            tops.add(replicas.top)
+        return gradients, len(tops)
+
+    weights = sum(share_of(rank)[0].weight * (rank + 1) for rank in range(3))
+    for rank, (gradients, num_tops) in enumerate(on_each_rank(taken, 3)):
+        share, mine = share_of(rank)
+        np.testing.assert_allclose(gradients, [2 * mine[0, 0] * weights if share.weight else 0.0] * 60, rtol=1e-5)
+        assert num_tops < 10
+
+
 def test_several_rows_for_each_row(on_each_rank):
     def taken(rank, replicas):
         share, mine = share_of(rank)

@@ -71,6 +71,23 @@ def test_rounding_is_tolerated_and_made_the_same_again(looked):
         np.testing.assert_array_equal(its[0], values[0][0])
 
 
+def test_looks_take_no_more_memory_than_the_first_two(on_each_rank):
+    def take_part(rank, replicas):
+        variables = [keras.Variable(each, trainable=False, dtype=each.dtype.name) for each in made() * 2]
+        guard = Guard(variables, replicas, value_of, assign)
+        tops = []
+        for step, number_off in enumerate([2, 1, 2, 1, 2]):
+            for variable in variables[: 4 * number_off : 4]:
+                value = np.array(value_of(variable))
+                assign([variable], [np.nextafter(value, np.float32(10)) if rank else value])
+            guard.look(step)
+            tops.append(replicas.top)
+        return tops
+
+    for tops in on_each_rank(take_part, 2):
+        assert len(set(tops)) == 1, "channels are kept for all of one shape and dtype"
+
+
 @pytest.mark.parametrize(("number", "is_told"), [(5, False), (50, True)])
 def test_few_values_of_many_may_go_another_way(number, is_told, looked):
     values = [[np.ones((100, 100), "float32")] for _ in range(3)]
