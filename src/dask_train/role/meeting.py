@@ -39,10 +39,15 @@ class Meeting:
         How long they may take to come to any call, in seconds.
     joins
         Whether the others train already. Default: false.
+
+    Attributes
+    ----------
+    has_joined
+        Whether it joins others that train, and these know, so that they wait for it.
     """
 
     def __init__(self, link: Link, me: RoleInfo, timeout_s: float, patience_s: float, *, joins: bool = False) -> None:
-        self._link, self._me, self._joins = link, me, joins
+        self._link, self._me, self._joins, self.has_joined = link, me, joins, False
         self._timeout_s, self._patience_s = timeout_s, patience_s
         self._group: CheckedCollectives | None = None
         self._meeting = threading.Lock()
@@ -91,6 +96,7 @@ class Meeting:
         met = self._link.meet(address_of(me.host, holder), size, joins=joins)
         if met.error:
             raise ValueError(f"{me.role} {me.rank} waits for the other training roles, and {met.error}.")
+        self.has_joined |= joins
         return met
 
     def form(self, size: int = 0) -> Formation:

@@ -14,6 +14,7 @@ import pytest
 from dask_train.collectives.reductions import Reduction
 from dask_train.errors import LaunchError
 from dask_train.frameworks.base import RoleInfo
+from dask_train.role import meeting as meeting_module
 from dask_train.role.meeting import Meeting
 from dask_train.role.time_spent import TimeSpent
 from dask_train.run.messages import Met
@@ -168,3 +169,16 @@ def test_where_one_is_lost_meanwhile_they_meet_once_more_with_its_successor(no_l
 def test_nobody_meets_again_where_one_has_returned(no_leaks):
     with no_leaks(), pytest.raises(ValueError, match="worker 0 waits for the other training roles, and 1 has returned"):
         Meeting(Run(1, "1 has returned").link(0), info(0, 2), LONG_S, LONG_S).form()
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_one_that_joins_knows_when_the_others_wait_for_it(monkeypatch, joins):
+    def formed(*_: Any) -> Any:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(meeting_module, "formed", formed)
+    meeting = Meeting(Run(1).link(0), info(), LONG_S, LONG_S, joins=joins)
+    assert not meeting.has_joined
+    with pytest.raises(OSError, match="no memory"):
+        meeting.form()
+    assert meeting.has_joined is joins

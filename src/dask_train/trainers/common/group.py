@@ -27,13 +27,14 @@ class GroupTask(Protocol):
 
 
 def _formed(session: Session) -> Formation:
-    """Return the ranks as they have met; a later attempt that can't meet them lets all start again."""
+    """Return the ranks as they have met; one that others wait for, and that can't meet them, lets all start again."""
     try:
         return session._meeting.form()
     except (DaskTrainError, ValueError, OSError) as error:
-        if not session.attempt:
+        if not (session.attempt or session._meeting.has_joined):
             raise
-        session._meeting.start_all_again(f"worker {session.rank}, which takes a lost one's place, can't meet: {error}")
+        role = "takes a lost one's place" if session.attempt else "joins the others"
+        session._meeting.start_all_again(f"worker {session.rank}, which {role}, can't meet: {error}")
 
 
 @contextmanager

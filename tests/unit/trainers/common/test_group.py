@@ -127,8 +127,15 @@ def test_the_group_of_workers_that_meet_by_themselves_replaces_lost_ones(session
         formation.memory.read(0, 1)
 
 
-@pytest.mark.parametrize("attempt", [0, 1])
-def test_who_takes_a_lost_ones_place_and_can_not_meet_lets_all_start_again(session, attempt):
+@pytest.mark.parametrize(
+    ("attempt", "has_joined", "text"),
+    [
+        (0, False, "^The others did not come"),
+        (0, True, "worker 1, which joins the others, can't meet: The others did not come"),
+        (1, False, "worker 1, which takes a lost one's place, can't meet: The others did not come"),
+    ],
+)
+def test_one_that_others_wait_for_and_that_can_not_meet_lets_all_start_again(session, attempt, has_joined, text):
     def form() -> Formation:
         raise LaunchError("The others did not come.")
 
@@ -137,9 +144,6 @@ def test_who_takes_a_lost_ones_place_and_can_not_meet_lets_all_start_again(sessi
 
     it = session(1, ["a:1", "a:2"])
     it.meeting, it.attempt = None, attempt
-    it._meeting = SimpleNamespace(form=form, start_all_again=start_all_again)
-    text = (
-        "worker 1, which takes a lost one's place, can't meet: The others did not come" if attempt else "did not come"
-    )
-    with pytest.raises(RuntimeError if attempt else LaunchError, match=text), process_group(TASK, it):
+    it._meeting = SimpleNamespace(form=form, start_all_again=start_all_again, has_joined=has_joined)
+    with pytest.raises(RuntimeError if attempt or has_joined else LaunchError, match=text), process_group(TASK, it):
         pytest.fail("there is no group")
