@@ -27,6 +27,7 @@ OURS = {
     "_example",
     "_failure",
     "_go_on_among",
+    "_joins",
     "_link",
     "_meeting",
     "_peer",

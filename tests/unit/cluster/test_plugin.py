@@ -64,7 +64,7 @@ import pickle, sys
 sys.modules["dask_train"] = None
 from distributed.multi_lock import MultiLockExtension
 from types import SimpleNamespace
-scheduler = SimpleNamespace(workers={}, plugins={}, handlers={}, extensions={})
+scheduler = SimpleNamespace(workers={}, plugins={}, handlers={"adaptive_target": int}, extensions={})
 scheduler.extensions["multi_locks"] = MultiLockExtension(scheduler)
 for data in pickle.load(sys.stdin.buffer):
     plugin = pickle.loads(data)

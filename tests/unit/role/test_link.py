@@ -492,7 +492,7 @@ def test_it_meets_the_others(ends, in_background):
 def test_it_tells_that_batches_are_shared_by_the_number_that_it_was_told_of(ends, in_background):
     link, agent = ends
     agent.say(Resize(size=3))
-    agent.say(Met(addresses=[], error="", secret=b""))
+    agent.say(Met(addresses=["h:1"], error="", secret=b""))
     in_background(link.meet, "h:1").result(60)  # what was said before has come
     link.shared_among(link.wanted_size)
     assert agent.next(Shared).size == 3
