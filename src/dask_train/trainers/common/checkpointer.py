@@ -286,7 +286,7 @@ class Checkpointer:
     def _check(self, checkpoint: FitCheckpoint) -> None:
         here = self.data_order()
         for name in {**checkpoint.order, **here}:
-            if name == "workers" and {name} <= here.keys() & checkpoint.order.keys():
+            if name == "workers" and None not in (here.get(name), checkpoint.order.get(name)):
                 continue  # ServerLoop knows what each worker has left
             if here.get(name) != (value := checkpoint.order.get(name)):
                 raise CheckpointError(

@@ -13,7 +13,9 @@ from dask_train.fitting.roles import asynchronous
 from dask_train.fitting.roles.asynchronous import AsynchronousWorker
 from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.metrics import Metrics, StepLogs
+from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.roles.worker_counts import WorkerCounts
+from dask_train.trainers.common.sync_point import LeftError
 
 THREE = WorkerCounts(((0, 3),))
 
@@ -74,6 +76,28 @@ def test_a_run_that_stops_waits_for_last_steps_only(clock):
     worker = waiting(clock, lambda: ({0}, {}), stops=lambda: True)
     worker._wait_for_others()
     assert clock.now < 5
+
+
+@pytest.mark.parametrize("joins_again", [True, False])
+def test_a_worker_that_has_left_enters_fit_again_for_its_next_share(monkeypatch, joins_again):
+    calls, began = [], []
+
+    def fit(self, callbacks, validation):
+        calls.append((callbacks, validation))
+        if len(calls) == 1:
+            raise LeftError
+
+    monkeypatch.setattr(Worker, "_fit_to_the_end", fit)
+    worker = object.__new__(AsynchronousWorker)
+    worker.loop = SimpleNamespace(rejoin=lambda: joins_again)
+    worker._begin_step = lambda: began.append(len(calls))
+    if joins_again:
+        worker._fit_to_the_end("callbacks", None)
+        assert (calls, began) == ([("callbacks", None)] * 2, [1])
+    else:
+        with pytest.raises(LeftError):
+            worker._fit_to_the_end("callbacks", None)
+        assert (len(calls), began) == (1, [])
 
 
 class Computes(keras.Model):

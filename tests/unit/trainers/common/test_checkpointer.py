@@ -328,6 +328,18 @@ def test_which_one_a_run_goes_on_with(make):
         make(resume=True, batch_size=9)[0].load()
 
 
+def test_with_servers_another_number_of_workers_is_seen_later_and_a_run_without_servers_is_refused(make):
+    keeper, _ = make()
+    keeper.keep(kept(keeper, order={**keeper.data_order(), "workers": 2}))
+    keeper.finish()
+    resumes, _ = make(resume=True)
+    with pytest.raises(CheckpointError, match="was made with workers=2, and this run has None"):
+        resumes.load()
+    resumes._session.peers, resumes._session.size = {"ps": ["h:1"]}, 3
+    assert resumes.data_order()["workers"] == 3
+    assert resumes.load().steps == 10
+
+
 def test_all_comes_back(make, tmp_path):
     stretch = BatchRange(dataset=0, turn=0, epoch=2, batch_size=8, first=3, taken=4, done=4)
     more = {
