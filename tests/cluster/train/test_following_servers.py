@@ -202,3 +202,28 @@ def test_more_workers_resume_from_a_checkpoint_and_fewer_do_not(client, tmp_path
     with pytest.raises(dt.RoleFailedError, match="made with 2 workers, and this run has 1"):
         fitted(workers=1, resume=True, **kept)
     check(fitted(workers=3, resume=True, **kept), {0, 1, 2})
+
+
+@pytest.mark.slow
+def test_those_that_were_to_leave_end_their_batches_and_join_again_after_a_restart(client, tmp_path, wait_for):
+    doors, kept = ("0 3", "1 6", "2 6"), tmp_path / "kept"
+    checkpoint = dt.Checkpoint(str(kept), every_steps=10)
+    run = fitted(client, tmp_path, (*doors, "0 30"), workers=3, checkpoint=checkpoint, wait=False)
+    for door in doors:
+        waits(tmp_path, door, wait_for)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(run.resize, 1)
+        resizing.wait_until_told(run, 1, wait_for)
+        opened(tmp_path, "0 3")
+        waits(tmp_path, "0 30", wait_for)
+        wait_for(lambda: any(kept.glob("checkpoint-0000000[23]*.json")), "one is kept", timeout_s=WAIT_S)
+        (server,) = [role for role in run.status()["roles"] if role["role"] == "ps"]
+        os.kill(server["pid"], signal.SIGKILL)
+        opened(tmp_path, *doors[1:], "0 30")
+        with pytest.raises(dt.PlacementError, match="continues with 3 workers, and not with 1"):
+            asked.result(WAIT_S)
+    result = run.result()
+    check(result, {0, 1, 2})
+    of_third = [line.trained for line in result.ledger.lines if line.rank == 2]
+    assert len(of_third) == EPOCHS
+    assert 0 < of_third[0] < of_third[1], "it had no share of most batches of the first epoch"
