@@ -57,8 +57,8 @@ class AdaptiveTarget:
         """Return how many Dask workers runs want, those that are there included; 0 if none wants another one.
 
         A run that waits wants a thread for each of its roles, and one whose number of workers follows the Dask workers
-        of its host wants as many as it may have. That one draws Dask workers only while all are on its host: others
-        would be of no use to it. Runs that name their Dask workers want no others.
+        wants as many as it may have. If it follows those of its host, it draws others only while all are there. Runs
+        that name their Dask workers want no others.
         """
         waiting = [request for request in self._queue.waiting if request.on is None and not request.host]
         num_more = self._missing(waiting)
@@ -98,9 +98,9 @@ class AdaptiveTarget:
         most = int(run.summary.get("most_workers", 0))
         needs = [need for (role, _), (_, need) in run.places.items() if role == _ROLE]
         hosts = {worker.host for worker in self._scheduler.workers.values()}
-        if not 0 < len(needs) < most or len(hosts) != 1:
+        if not 0 < len(needs) < most or (run.follows and len(hosts) != 1):
             return None
-        return max(0, most - self._queue.num_places(run, needs[0], None, *hosts))
+        return max(0, most - self._queue.num_places(run, needs[0], None, on_one_host=run.follows))
 
 
 def _places(worker: Capacity, need: dict[str, float]) -> int:

@@ -122,7 +122,7 @@ def test_a_run_that_grows_wants_what_it_may_have(cluster):
     adaptive = cluster(a=1, b=1)
     run = adaptive.ask("r1", 2).run
     assert adaptive.asks() == 0
-    run.summary = {"most_workers": 4}
+    run.summary, run.follows = {"most_workers": 4}, True
     assert adaptive.asks() == 4
     adaptive.scheduler.add("c", 1)
     assert adaptive.asks() == 4
@@ -135,13 +135,15 @@ def test_a_run_that_grows_wants_what_it_may_have(cluster):
 def test_a_run_that_grows_wants_nothing_while_others_wait_or_hosts_are_several(cluster):
     adaptive = cluster(a=1, b=1)
     run = adaptive.ask("r1", 2).run
-    run.summary = {"most_workers": 8}
+    run.summary, run.follows = {"most_workers": 8}, True
     adaptive.ask("r2", 1)
     assert adaptive.asks() == 3
     adaptive.queue.free(adaptive.runs.by_id["r2"])
     assert adaptive.asks() == 8
     adaptive.scheduler.workers["b"].host = "elsewhere"
     assert adaptive.asks() == 0
+    run.follows = False  # its workers may be anywhere, as with parameter servers
+    assert adaptive.asks() == 8
 
 
 def test_runs_without_places_grow_later(cluster):
