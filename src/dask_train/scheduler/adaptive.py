@@ -9,15 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from .placement import Capacity
-from .placement_queue import PlacementQueue, PlacementRequest
+from .placement_queue import WORKER, PlacementQueue, PlacementRequest
 from .runs import KnownRun
 
 # The operation by which an adaptive cluster asks the scheduler, once a second by default.
 _OPERATION = "adaptive_target"
 # A cluster that has not asked for so long is not adaptive any more.
 _ASKS_S = 30.0
-# The role whose number may change, as ``dask_train.run.resizing`` names it.
-_ROLE = "worker"
 
 
 class AdaptiveTarget:
@@ -96,7 +94,7 @@ class AdaptiveTarget:
     def _left_to_grow(self, run: KnownRun) -> int | None:
         """Return how many Dask workers a run could use that are yet to come; None if it wants no other one."""
         most = int(run.summary.get("most_workers", 0))
-        needs = [need for (role, _), (_, need) in run.places.items() if role == _ROLE]
+        needs = [need for (role, _), (_, need) in run.places.items() if role == WORKER]
         hosts = {worker.host for worker in self._scheduler.workers.values()}
         if not 0 < len(needs) < most or (run.follows and len(hosts) != 1):
             return None

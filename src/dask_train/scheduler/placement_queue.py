@@ -15,6 +15,8 @@ from .runs import Key, KnownRun, Runs
 from .taken import lock, lock_user, unlock, why_taken
 
 PLUGIN = "dask-train"
+# The role whose number may change, as ``dask_train.run.resizing`` names it.
+WORKER = "worker"
 
 # Under this name we hold the MultiLock of a Dask worker's address for as long as it carries a role of any run, so that
 # xgboost.dask and all else that takes these locks keeps away.
@@ -189,7 +191,7 @@ class PlacementQueue:
         count.
         """
         places = {} if run is None else run.places
-        own = {address for (role, _), (address, _) in places.items() if role == "worker"}
+        own = {address for (role, _), (address, _) in places.items() if role == WORKER}
         is_wanted = any(request.run is not run for request in self.waiting)
         places_by_host: Counter[str] = Counter()
         for capacity in self.capacities(on, host):
