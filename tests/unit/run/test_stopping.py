@@ -110,6 +110,25 @@ def test_patience_does_not_count_reports_that_come_again_after_a_restart():
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "counted"),
+    [
+        ([0, 1, 2], [1, 2, 3, 4, 5], 3),
+        ([0, 1, 2, 2, 2], [2, 2, 2, 2, 3, 3], 3),  # several reports an epoch, and a loss within one
+        ([0, 1, 2, 3, 0, 1], [0, 1, 2, 3], 4),  # folds: those of the second one were not there
+        ([0, 1, 2, 3], [0, 1, 2, 3, 0, 1, 2], 3),
+    ],
+)
+def test_patience_counts_the_reports_that_no_earlier_attempt_has_made(first, second, counted):
+    def reports(epochs, attempt):
+        return [{"x": 1.0, "epoch": epoch, "role": "worker", "rank": 0, "attempt": attempt} for epoch in epochs]
+
+    found, since = reports(first, 0), len(first)
+    for num_waited, reason in ((counted, True), (counted + 1, False)):
+        rule = Patience("x", since - 1 + num_waited)
+        assert bool(rule.met([*found, *reports(second, 1)], START)) is reason
+
+
+@pytest.mark.parametrize(
     ("arguments", "settings", "error", "text"),
     [
         ((3, 3), {}, TypeError, r"monitor is 3, .*like Patience\('val_loss', 3\)"),
