@@ -47,9 +47,14 @@ class AdaptiveTarget:
         return self._clock() - self._asked < _ASKS_S
 
     def answer(self, target_duration: Any = None) -> int:
-        """Return how many Dask workers the cluster is to have."""
+        """Return how many Dask workers the cluster is to have.
+
+        Runs want no more than one for each role, beside those that tasks want. So a cluster whose new Dask workers are
+        of no use, as others lock them at once, does not grow for ever.
+        """
         self._asked = self._clock()
-        return max(int(self._of_tasks(target_duration=target_duration)), self.of_runs())
+        of_tasks = int(self._of_tasks(target_duration=target_duration))
+        return max(of_tasks, min(self.of_runs(), of_tasks + self._num_roles()))
 
     def of_runs(self) -> int:
         """Return how many Dask workers runs want, those that are there included; 0 if none wants another one.
@@ -85,6 +90,12 @@ class AdaptiveTarget:
                 else:
                     share += 1.0 if needs_device else 1.0 / self._places_each(need)
         return math.ceil(share - 1e-9)
+
+    def _num_roles(self) -> int:
+        """Return how many roles runs have, wait for, or may come to have."""
+        runs = self._queue.runs.by_id.values()
+        num_placed = sum(max(len(run.places), int(run.summary.get("most_workers", 0))) for run in runs)
+        return num_placed + sum(len(request.roles) for request in self._queue.waiting)
 
     def _places_each(self, need: dict[str, float]) -> float:
         """Return how many such roles a Dask worker carries on average; one where there is none yet."""

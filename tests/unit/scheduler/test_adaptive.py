@@ -146,6 +146,18 @@ def test_a_run_that_grows_wants_nothing_while_others_wait_or_hosts_are_several(c
     assert adaptive.asks() == 8
 
 
+def test_dask_workers_that_are_of_no_use_do_not_draw_others_for_ever(cluster):
+    adaptive = cluster(a=1, b=1)
+    run = adaptive.ask("r1", 2).run
+    run.summary, run.follows = {"most_workers": 4}, True
+    for number in range(20):
+        if adaptive.asks() > len(adaptive.scheduler.workers):
+            adaptive.scheduler.add(f"n{number}", 0)  # all of its threads are taken
+    assert len(adaptive.scheduler.workers) == 4
+    adaptive.scheduler.wanted_by_tasks = 3
+    assert adaptive.asks() == 6
+
+
 def test_runs_without_places_grow_later(cluster):
     adaptive = cluster(a=1)
     adaptive.runs.by_id["r1"] = KnownRun("r1", "me", {}, summary={"most_workers": 8})
