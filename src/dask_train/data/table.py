@@ -40,7 +40,7 @@ class Table:
         return int(self.lengths.sum())
 
     def host_of(self, rank: int) -> int:
-        """Return the host of a rank; one that has joined later is on that of the first, as runs grow on one host."""
+        """Return the host of a rank; one that has joined later counts as on that of the first."""
         return int(self.host_of_rank[rank if rank < len(self.host_of_rank) else 0])
 
     def among(self, size: int) -> Self:

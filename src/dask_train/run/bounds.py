@@ -1,4 +1,4 @@
-"""A number of workers that follows the Dask workers of the run's host, between two bounds."""
+"""A number of workers that follows the Dask workers, between two bounds."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _categories_of(start: Any) -> Any:
 
 
 class SameScores(TrainingCallback):
-    """Refuses a call that resumes if its first round has other scores than those before; these may have had none.
+    """Refuses a call that resumes if its first round has other scores than those before.
 
     It comes before callbacks that look at scores.
 
@@ -206,14 +206,14 @@ class SameScores(TrainingCallback):
 
     def __init__(self, history: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
         super().__init__()
-        self._counts = _counts(history)
+        self._counts: dict[tuple[str, str], int] | None = _counts(history)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002 - as XGBoost calls it
         """Check the scores of the first round."""
-        if self._counts:
+        if self._counts is not None:
             now = [pair for pair, count in _counts(evals_log).items() if count > self._counts.get(pair, 0)]
             check_same_scores(self._counts, now)
-            self._counts = {}
+            self._counts = None
         return False
 
 
