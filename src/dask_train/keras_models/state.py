@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from dask_train.compat.keras.compiled import build_symbolically, compile_loss, compile_metrics
-from dask_train.compat.keras.internals import compute_output_spec, is_default
+from dask_train.compat.keras.internals import AutocastScope, compute_output_spec, is_default
 from dask_train.compat.keras.layers import flatten_layers, inner_layers
 from dask_train.compat.keras.optimizers import is_spared_weight_decay, trained_variables
 from dask_train.compat.keras.saving import DiskIOStore, H5IOStore, load_state, save_state
@@ -349,7 +349,8 @@ def as_array(value: Any) -> Array:
         in place, so there one copy is made. From a GPU: the copy to the host.
     """
     if isinstance(value, keras.Variable):
-        value = value.value
+        with AutocastScope(None):  # within a layer's call of mixed precision it would be rounded
+            value = value.value
     if keras.backend.backend() == "torch":
         value = keras.ops.convert_to_numpy(value)
     elif hasattr(value, "read_value"):  # np.asarray of a tf.Variable copies, of the tensor that it holds it does not

@@ -6,8 +6,13 @@ Owns the write to disk; what the bytes are is up to the caller.
 from __future__ import annotations
 
 import os
+import re
 import secrets
+from collections.abc import Collection
 from pathlib import Path
+
+# What follows the name of a file that is being written, after a dot before it.
+_PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -48,3 +53,19 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> Path:
         partial.unlink(missing_ok=True)
         raise
     return target
+
+
+def remove_partials(paths: Collection[str]) -> None:
+    """Remove what killed writers of these files have left beside them; no other process may write them now.
+
+    Parameters
+    ----------
+    paths
+        Files of one folder.
+    """
+    names = {os.path.basename(path) for path in paths}
+    for folder in {os.path.dirname(path) for path in paths}:
+        for name in os.listdir(folder):
+            match = _PARTIAL.fullmatch(name)
+            if match and match[1] in names:
+                Path(folder, name).unlink(missing_ok=True)

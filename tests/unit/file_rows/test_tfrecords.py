@@ -79,6 +79,16 @@ def test_two_workers_may_write_a_file_at_the_same_time(tmp_path, monkeypatch):
     assert list(map(str, tmp_path.iterdir())) == [path]
 
 
+def test_what_killed_writers_have_left_is_removed(tmp_path):
+    left = tmp_path / ".part-00001.tfrecord.0123abcd.partial"
+    others = [tmp_path / ".part-00009.tfrecord.0123abcd.partial", tmp_path / ".part-00001.tfrecord.mine.partial"]
+    for path in (left, *others):
+        path.write_bytes(b"half")
+    with dask.config.set(scheduler="synchronous"):
+        written = dt.to_tfrecords(tmp_path, db.from_sequence([{"x": 1}, {"x": 2}], npartitions=2))
+    assert sorted(tmp_path.iterdir()) == sorted([*map(Path, written), *others])
+
+
 def test_a_damaged_record_is_told(folder):
     path = folder / "part-00001.tfrecord"
     content = bytearray(path.read_bytes())

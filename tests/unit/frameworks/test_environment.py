@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dask_train.frameworks.environment import bypass_proxies, environment_restored
+from dask_train.frameworks.environment import bypass_proxies, environment_restored, names_proxy
 
 
 def test_all_is_as_it_was_also_after_an_error(monkeypatch):
@@ -41,9 +41,10 @@ def test_hosts_of_the_run_are_reached_without_a_proxy(monkeypatch, before, after
     assert os.environ.get("no_proxy") == before
 
 
-def test_where_no_proxy_is_named_nothing_is_set(monkeypatch):
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    before = dict(os.environ)
-    bypass_proxies(["10.0.0.1:4000"])
-    assert dict(os.environ) == before
+@pytest.mark.parametrize("name", ["http_proxy", "HTTPS_PROXY", "no_proxy", ""])
+def test_a_proxy_is_named(monkeypatch, name):
+    for other in [other for other in os.environ if other.lower().endswith("_proxy")]:
+        monkeypatch.delenv(other)
+    if name:
+        monkeypatch.setenv(name, "http://proxy:3128")
+    assert names_proxy() == (name.lower() in ("http_proxy", "https_proxy"))

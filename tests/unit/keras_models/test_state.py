@@ -145,3 +145,17 @@ def test_a_store_knows_what_lies_below_a_path():
     assert not store.has_path("layers/den")
     assert store.get("layers/other") == {}
     assert store.taken == {"layers/other"}
+
+
+def test_weights_are_taken_whole_within_a_layer_of_mixed_precision():
+    taken = []
+
+    class Taking(keras.layers.Dense):
+        def call(self, inputs):
+            taken.append(state.as_array(self.kernel))
+            return super().call(inputs)
+
+    layer = Taking(3, dtype="mixed_bfloat16")
+    layer(np.ones((2, 5), np.float32))
+    assert taken[-1].dtype == np.float32
+    np.testing.assert_array_equal(taken[-1], state.as_array(layer.kernel))

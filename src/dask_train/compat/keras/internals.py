@@ -3,6 +3,7 @@
 ========================================  =============================================================================
 name                                      without it
 ========================================  =============================================================================
+``AutocastScope``                         weights that are read within a layer of mixed precision are rounded
 ``compute_output_spec``                   shapes of predictions are known only after a batch was computed
 ``get_keras_mask``, ``set_keras_mask``    rows that are masked count in losses of a global batch
 ``masking``                               on JAX a mask is taken for that of another tensor
@@ -26,6 +27,7 @@ from __future__ import annotations
 from keras.src.backend import compute_output_spec, get_keras_mask, set_keras_mask
 from keras.src.backend.common import global_state, masking
 from keras.src.backend.common.stateless_scope import get_stateless_scope
+from keras.src.backend.common.variables import AutocastScope
 from keras.src.losses import loss as loss_module
 from keras.src.losses.losses import LossFunctionWrapper
 from keras.src.metrics.reduction_metrics import MeanMetricWrapper
@@ -36,6 +38,7 @@ from keras.src.trainers.compile_utils import MetricsList
 from keras.src.utils.python_utils import is_default, pythonify_logs
 
 __all__ = [
+    "AutocastScope",
     "Functional",
     "LossFunctionWrapper",
     "MeanMetricWrapper",

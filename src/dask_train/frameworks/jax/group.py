@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from dask_train.errors import LaunchError
-from dask_train.frameworks.environment import bypass_proxies, environment_restored
+from dask_train.frameworks.environment import bypass_proxies, environment_restored, names_proxy
 from dask_train.frameworks.ports import address_of, hold_port
 from dask_train.frameworks.words import RankPlace, words_of_all
 
@@ -40,7 +40,8 @@ def _join_or_explain(place: RankPlace, timeout_s: float, stack: ExitStack) -> No
     import jax
 
     coordinator = _coordinator(place, timeout_s, stack)
-    bypass_proxies([coordinator])
+    if names_proxy():  # else JAX would warn of no_proxy alone
+        bypass_proxies([coordinator])
     try:
         jax.distributed.initialize(
             coordinator_address=coordinator,
