@@ -59,17 +59,8 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
 
 def _check_same(first: Any, other: Any) -> None:
     """Refuse a second file system, such as another server or ZIP archive: it may have other files of these paths."""
-    if _without_cache(other) != _without_cache(first):
+    if other != first:
         raise ValueError(f"{_SEVERAL} A server, an account and a ZIP archive are file systems of their own.")
-
-
-def _without_cache(fs: Any) -> Any:
-    """Return the file system itself: fsspec makes a cache of its own for each URL, as of simplecache::s3://..."""
-    from fsspec.implementations.cached import CachingFileSystem
-
-    while isinstance(fs, CachingFileSystem):
-        fs = fs.fs
-    return fs
 
 
 def _found(fs: Any, path: str) -> dict[str, Any]:

@@ -37,16 +37,6 @@ def test_a_list_keeps_its_order_and_what_stands_there_twice(folder):
     assert names([f"{folder}/b/*"] * 2, folder) == ["b/2.txt", "b/2.txt"]
 
 
-def test_a_list_may_name_files_by_a_cache(folder):
-    of_one = [f"simplecache::file://{folder}/b/2.txt", f"simplecache::file://{folder}/a/9.txt"]
-    assert names(of_one, folder) == ["b/2.txt", "a/9.txt"]
-    with zipfile.ZipFile(folder / "1.zip", "w") as one, zipfile.ZipFile(folder / "2.zip", "w") as other:
-        one.writestr("x.txt", "1")
-        other.writestr("x.txt", "2")
-    with pytest.raises(ValueError, match="several file systems"):
-        listed([f"simplecache::zip://x.txt::file://{folder}/{number}.zip" for number in (1, 2)])
-
-
 def test_a_file_that_two_wildcards_find_is_refused(folder):
     with pytest.raises(ValueError, match=r"the file '.*/b/2\.txt' twice: '.*/b/2\.txt' and '.*/\*/2\.txt' both"):
         listed([folder / "b" / "2.txt", f"{folder}/*/2.txt"])

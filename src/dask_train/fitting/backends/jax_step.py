@@ -154,6 +154,8 @@ class JaxStep:
         except (jax.errors.UnexpectedTracerError, jax.errors.TracerArrayConversionError):
             # Gradients can't leave a train_step that is itself under jax.jit.
             self._now.gathers.forget()
+            if self._now.gradients is not None:
+                self._now.gradients()  # those that were noted until then are tracers
             with jax.disable_jit():
                 self._check(tried, values, batch)
 
