@@ -1,4 +1,7 @@
-"""What ``fit`` refuses before anything starts: models, arguments and data that can't be trained with."""
+"""What ``fit`` refuses of Keras models, of labels and weights, before anything starts.
+
+The order of all checks of a fit is in :mod:`dask_train.fitting.start`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The kinds of column that a schema knows; a new kind is a file next to these, and a line here."""
+"""The kinds of column that a schema knows; a new kind is a file next to these, and a line here.
+
+How tasks read a dtype is decided in :mod:`dask_train.collections.partition.kinds`, which has to take it as well.
+"""
 
 from __future__ import annotations
 
