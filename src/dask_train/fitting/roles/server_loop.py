@@ -150,7 +150,9 @@ class ServerLoop(KerasLoop):
         size, steps = self._session.size, self.held.get("steps", {})
         counts = WorkerCounts.of(self.held.get("workers", [(0, self._begun_among)]))
         if counts.last != size:
-            counts = counts.then(max(steps.values(), default=0), size)
+            # Gradients of a step may be in the weights before the step is reported.
+            begun = [done + (calls > 0) for each in self.held.get("progress", ()) for done, calls in each.values()]
+            counts = counts.then(self._begins_call(max(begun, default=0)), size)
         gone = [rank for rank in range(size, counts.most) if counts.next_of(rank, steps.get(rank, 0)) is not None]
         if gone:
             raise CheckpointError(
@@ -240,14 +242,19 @@ class ServerLoop(KerasLoop):
         return False
 
     def _border_from(self, step: int) -> int | None:
-        """Return the first step from this one on before which workers may join and leave; None if there is none.
+        """Return the first step from this one on before which workers may join and leave; None if there is none."""
+        step = self._begins_call(step)
+        return step if self._begun + step < self._epochs.first(self._task.epochs) else None
+
+    def _begins_call(self, step: int) -> int:
+        """Return the first step from this one on with which a call of every worker begins.
 
         A call of Keras' takes several steps, and a worker that was replaced makes others. All begin with an epoch.
         """
-        if self._epochs.steps_per_execution > 1:
-            epoch, batch = self._epochs.place(self._begun + step)
-            step = self._epochs.first(epoch + (batch > 0)) - self._begun
-        return step if self._begun + step < self._epochs.first(self._task.epochs) else None
+        if self._epochs.steps_per_execution == 1:
+            return step
+        epoch, batch = self._epochs.place(self._begun + step)
+        return self._epochs.first(epoch + (batch > 0)) - self._begun
 
     def _save(self) -> None:
         if self.leads:

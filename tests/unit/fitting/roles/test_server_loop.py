@@ -353,6 +353,28 @@ def test_a_checkpoint_is_resumed_by_as_many_workers_or_more(size, held, counts):
 
 
 @pytest.mark.parametrize(
+    ("progress", "steps_per_execution", "first"),
+    [
+        ([{0: (12, 0), 1: (13, 1)}], 1, 14),  # weights have a gradient of step 13, of a worker's share of two
+        ([{0: (12, 1), 1: (13, 0)}], 1, 13),
+        ([{0: (12, 0), 1: (13, 0)}, {0: (12, 0), 1: (13, 1)}], 1, 14),
+        ([{0: (12, 0), 1: (13, 0)}], 4, 20),  # the first worker's call takes steps 12 to 15
+        ([{0: (19, 0), 1: (19, 1)}], 4, 20),
+        ([{0: (50, 0), 1: (50, 0)}], 4, 50),  # it was trained to its end
+    ],
+)
+def test_another_number_resumes_with_a_step_that_no_worker_has_begun(progress, steps_per_execution, first):
+    servers = Servers(num_servers=len(progress))
+    steps = {rank: min(each[rank][0] for each in progress) for rank in range(2)}
+    held = {**HELD, "steps": steps, "progress": progress}
+    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: held})
+    loop = loop_of(servers, kept=then, size=3)
+    loop._epochs.steps_per_execution = steps_per_execution
+    loop.keep(state_of([]))
+    assert servers.counts == TWO.then(first, 3)
+
+
+@pytest.mark.parametrize(
     ("size", "held"),
     [(1, {}), (2, {"workers": [[0, 3], [11, 2]], "steps": {0: 13, 1: 9, 2: 10}})],
 )
