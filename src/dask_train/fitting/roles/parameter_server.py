@@ -122,13 +122,20 @@ class ParameterServer(Answering):
         self._remembered = value
 
     def _on_bring(
-        self, caller: Caller, *, progress: Progress, counted: dict[int, list[np.ndarray]], counts: WorkerCounts
+        self,
+        caller: Caller,
+        *,
+        progress: Progress,
+        counted: dict[int, list[np.ndarray]],
+        counts: WorkerCounts,
+        num_steps: int,
     ) -> None:
         """Weights, optimizer and counts to begin with."""
         with self._lock:
             self._take(caller.line, range(len(caller.line.into)))
             self._give_weights(caller.line)
             self._progress, self._counted, self._counts = dict(progress), dict(counted), counts
+            self._num_steps = num_steps  # scores of a later attempt are told from earlier ones by it
             self._ready.set()
 
     def _on_share(self, _: Caller, *, first: int, workers: int) -> dict[str, Any]:
@@ -246,7 +253,7 @@ class ParameterServer(Answering):
             caller.line.put(0, map(value_of, self._variables))
             self._give_statistics(caller.line)
             counted = {epoch: list(map(np.array, arrays)) for epoch, arrays in self._counted.items()}
-            return {"progress": dict(self._progress), "counted": counted}
+            return {"progress": dict(self._progress), "counted": counted, "num_steps": self._num_steps}
 
     def _on_end(self, _: Caller, *, rank: int, stop: bool) -> None:
         """Note that a worker has gone through its batches, or that the first one's callbacks end training."""

@@ -135,7 +135,8 @@ class ServerLoop(KerasLoop):
         progress = self.held.get("progress", [{}])
         if len(progress) != num_servers:  # of another number of servers
             progress = [{rank: (steps, 0) for rank, steps in self.held.get("steps", {}).items()}] * num_servers
-        self._servers.bring(progress, self.held.get("counted", {}), self._counts_to_begin_with())
+        num_steps = self.held.get("num_steps", sum(self.held.get("steps", {}).values()))  # older checkpoints have none
+        self._servers.bring(progress, self.held.get("counted", {}), self._counts_to_begin_with(), num_steps)
         if self.held:
             self._servers.give(others_of(self._model))
 

@@ -66,7 +66,7 @@ def begun(run):
     assert run.lines.begin(0) == (False, 0, None), "the first worker brings the weights"
     for number, weight in enumerate(run.first.weights):
         weight.assign(np.full(weight.shape, number + 0.5))
-    run.lines.bring([{}, {}], {}, TWO)
+    run.lines.bring([{}, {}], {}, TWO, 0)
 
 
 def step(lines, rank, steps, counted=(0, None), statistics=False):
@@ -122,7 +122,7 @@ def test_a_step_without_rows_is_told_what_others_have_counted(run):
 def test_counts_of_epochs_before_a_checkpoint_are_kept_with_the_next(run):
     """A checkpoint gives single numbers back as such."""
     run.lines.begin(0)
-    run.lines.bring([{}, {}], {0: [2.0, np.ones(2)]}, TWO)
+    run.lines.bring([{}, {}], {0: [2.0, np.ones(2)]}, TWO, 0)
     step(run.lines, 0, 1, (1, [np.float64(3.0), np.ones(2)]))
     counted = run.lines.everything()["counted"]
     assert [[np.asarray(one).tolist() for one in counted[epoch]] for epoch in (0, 1)] == [[2, [1, 1]], [3, [1, 1]]]
@@ -155,6 +155,16 @@ def test_who_waits_for_another_step_is_answered_with_it(run, in_threads):
         step(run.lines, 0, 1, (0, [np.ones(1)]))
 
     assert in_threads(waits, steps)[0] == 1
+
+
+def test_steps_are_counted_on_from_a_checkpoint(run):
+    """Else the run would take a scorer's reports for those of an earlier attempt."""
+    run.lines.begin(0)
+    run.lines.bring([{0: (40, 0)}] * 2, {}, TWO, 70)
+    _, scorer = run.worker(5)
+    assert scorer.pull(-1, 0.0)["steps"] == 70
+    step(run.lines, 0, 41, (0, [np.ones(1)]))
+    assert scorer.pull(70, 20.0)["steps"] == run.lines.everything()["num_steps"] == 71
 
 
 def test_the_first_worker_ends_all(run, in_threads):

@@ -39,9 +39,9 @@ class Servers:
         self.told.append(("begin", rank))
         return self.begun
 
-    def bring(self, progress, counted, counts):
+    def bring(self, progress, counted, counts, num_steps):
         self.told.append(("bring", progress, counted))
-        self.counts = counts
+        self.counts, self.num_steps = counts, num_steps
 
     def share(self, first, workers):
         self.told.append(("share", first, workers))
@@ -202,6 +202,16 @@ def test_a_checkpoint_of_an_earlier_version_is_brought():
     assert [name for name, _ in restored] == [MODEL, CALLBACKS]
     assert restored[0][1]["rates"] == [0.5]
     assert servers.told[2][1:] == (HELD["progress"], HELD["counted"])
+    assert servers.num_steps == 13 + 9
+
+
+def test_servers_count_steps_on_from_a_checkpoint():
+    servers = Servers()
+    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: {**HELD, "num_steps": 21}})
+    loop_of(servers, kept=then).keep(state_of([]))
+    assert servers.num_steps == 21
+    loop_of(servers).keep(state_of([]))
+    assert servers.num_steps == 0
 
 
 def test_one_that_was_begun_with_another_epoch_is_refused():
