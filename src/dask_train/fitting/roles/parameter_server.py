@@ -142,10 +142,11 @@ class ParameterServer(Answering):
         """Let that many workers share the batches from a step on, unless a worker may have begun it.
 
         A worker that has reported ``n`` steps may have begun the step of number ``n``. It hears of the change with the
-        answer to that step, which it reports before it begins the next.
+        answer to that step, which it reports before it begins the next. A worker that joins may be about to begin with
+        the step of the last change, so that one stays.
         """
         with self._moved:
-            reached = max((steps for steps, _ in self._progress.values()), default=0)
+            reached = max([self._counts.changes[-1][0], *(steps for steps, _ in self._progress.values())])
             if accepted := reached < first:
                 self._counts = self._counts.then(first, workers)
                 self._moved.notify_all()

@@ -191,6 +191,20 @@ def test_another_number_shares_the_batches_from_a_step_that_no_worker_has_begun(
     assert other.counts == run.lines.counts == TWO.then(5, 3)
 
 
+def test_a_change_that_one_that_joins_may_have_heard_of_stays(run):
+    begun(run)
+    assert run.lines.share(20, 4) == (True, 0)
+    _, joins = run.worker(2)
+    assert joins.begin(2) == (True, 0, None)
+    for first in (19, 20):
+        assert run.lines.share(first, 2) == (False, 20)
+    assert run.lines.counts == joins.counts == TWO.then(20, 4)
+    assert run.lines.share(21, 2) == (True, 20)
+    joins.skip(2, joins.counts.next_of(2, 0))
+    assert step(joins, 2, 21)["counts"].next_of(2, 21) is None
+    assert joins.counts.changes == ((0, 2), (20, 4), (21, 2))
+
+
 def test_one_that_joins_hears_of_its_share_and_continues_after_the_steps_of_others(run, in_threads):
     begun(run)
     _, joins = run.worker(2)
