@@ -194,6 +194,19 @@ def end(turn: StateUpdate, why: str = "the run has come to its end") -> None:
         give_up(turn, why)
 
 
+def end_or_complete(turn: StateUpdate, why: str) -> None:
+    """Cancel a change where all start again, or complete it where a checkpoint may know more workers than before.
+
+    With parameter servers, the first worker reports that more share the batches some time after they do. Fewer workers
+    than a checkpoint knows could not resume from it; more can.
+    """
+    resize = _told(turn)
+    if resize is not None and turn.plan.apart and resize.size > turn.plan.counts[ROLE]:
+        done(turn)
+    else:
+        end(turn, why)
+
+
 def returned(turn: StateUpdate, key: Key) -> None:
     """Cancel a change where a worker has returned that was not to leave: no other number follows any more.
 

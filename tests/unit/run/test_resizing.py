@@ -396,7 +396,22 @@ def test_with_servers_others_train_on_when_one_has_gone_through_its_rows(served)
 def test_with_servers_all_start_again_in_the_number_of_before(served):
     grown(served)
     asked(served, 3, 1)
-    starts_alone(served, "worker/2")
     served.exits("ps/0")
     assert settled(served)[0] == 2
     assert served.phase is Phase.RESTARTING
+
+
+def test_with_servers_all_start_again_with_those_that_join_if_a_checkpoint_may_know_them(served):
+    grown(served)
+    asked(served, 3, 1)
+    starts_alone(served, "worker/2")
+    assert served.exits("ps/0") == ["Kill worker/0#0@b", "Kill worker/1#0@d", "Kill worker/2#0@d"]
+    assert settled(served) == (3, "")
+    assert served.exits("worker/0", "worker/1", "worker/2") == ["PlaceRoles ps/0 worker/0 worker/1 worker/2"]
+
+
+def test_with_servers_all_start_again_with_those_that_were_to_leave(served):
+    grown(served, 3)
+    asked(served, 2, 1)
+    served.exits("ps/0")
+    assert settled(served)[0] == 3
