@@ -82,12 +82,18 @@ def members(turn: StateUpdate) -> tuple[Key, ...]:
     return (*turn.plan.training_keys(), *joined)
 
 
-def counts_of(turn: StateUpdate) -> dict[str, int]:
-    """Return how many there are of each role, where that is another number than at the beginning."""
+def counts_of(turn: StateUpdate, key: Key) -> dict[str, int]:
+    """Return how many there are of each role for one that starts, where that is another number than at the beginning.
+
+    With parameter servers, only those that join count themselves: a first worker that brings the first weights lets
+    as many share the batches as it is given, and those that join may never do so.
+    """
     if turn.resize is None:
         return {}
-    size = max(turn.plan.counts[ROLE], turn.resize.size if _ongoing(turn) else 0)
-    return {**turn.plan.counts, ROLE: size}
+    joins = joining(turn)
+    if turn.plan.apart and key not in joins:
+        return {**turn.plan.counts}
+    return {**turn.plan.counts, ROLE: turn.plan.counts[ROLE] + len(joins)}
 
 
 def wait(turn: StateUpdate) -> None:

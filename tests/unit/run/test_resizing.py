@@ -361,6 +361,30 @@ def test_with_servers_what_a_lost_first_worker_was_told_its_successor_is_told(se
     assert settled(served) == (2, "")
 
 
+def counted_by(run, key):
+    """The number of workers that a role gets which is placed."""
+    placed(run, key)
+    (start,) = run.log[-1][1]
+    return start.message.counts["worker"]
+
+
+def test_with_servers_only_those_that_join_count_themselves(served):
+    asked(served, 3)
+    assert counted_by(served, "worker/2") == 3
+    served.exits("worker/0")
+    assert counted_by(served, "worker/0") == 1, "batches are shared by as many until the first worker asks for more"
+    served.up("worker/0")
+    served.starts("worker/0")
+    served.up("worker/2")
+    served.starts("worker/2")
+    starts_alone(served, "worker/1")
+    served.exits("worker/1")
+    assert counted_by(served, "worker/1") == 3
+    shares(served, 3)
+    served.exits("worker/0")
+    assert counted_by(served, "worker/0") == 3
+
+
 @pytest.mark.parametrize(
     ("loses", "why"),
     [
