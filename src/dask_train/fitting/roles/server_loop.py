@@ -9,7 +9,7 @@ from dask_train.data.account import BatchRange
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError, StalledError
 from dask_train.fitting.roles.loop import KerasLoop
-from dask_train.fitting.roles.servers import Servers
+from dask_train.fitting.roles.servers import Progress, Servers
 from dask_train.fitting.roles.weights import others_of
 from dask_train.fitting.roles.worker_counts import WorkerCounts
 from dask_train.fitting.spec import FitTask
@@ -131,14 +131,32 @@ class ServerLoop(KerasLoop):
 
     def _bring(self) -> None:
         """Give servers the model and the progress of all workers to begin with."""
-        num_servers = len(self._servers.shards)
-        progress = self.held.get("progress", [{}])
-        if len(progress) != num_servers:  # of another number of servers
-            progress = [{rank: (steps, 0) for rank, steps in self.held.get("steps", {}).items()}] * num_servers
+        progress = self._progress_to_begin_with()
         num_steps = self.held.get("num_steps", sum(self.held.get("steps", {}).values()))  # older checkpoints have none
         self._servers.bring(progress, self.held.get("counted", {}), self._counts_to_begin_with(), num_steps)
         if self.held:
             self._servers.give(others_of(self._model))
+
+    def _progress_to_begin_with(self) -> list[Progress]:
+        """Return how far workers are, for each server; every server has each call of an optimizer.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint is of another number of servers, and not all of them had the same gradients.
+        """
+        num_servers, progress = len(self._servers.shards), self.held.get("progress", [{}])
+        if len(progress) == num_servers:
+            return list(progress)
+        ranks = sorted(set().union(*progress))
+        if apart := [rank for rank in ranks if len({each.get(rank, (0, 0)) for each in progress}) > 1]:
+            raise CheckpointError(
+                f"The checkpoint was made with {len(progress)} parameter servers when only some of them had the last "
+                f"gradients of worker {', '.join(map(str, apart))}, and this run has {num_servers}: some weights would "
+                "get them twice or not at all.",
+                change=f"Pass ps={len(progress)}.",
+            )
+        return [progress[0]] * num_servers
 
     def _counts_to_begin_with(self) -> WorkerCounts:
         """Return how many workers share the batches: as before, and from now on those that there are.

@@ -170,14 +170,15 @@ def test_others_begin_where_servers_know_them():
         loop_of(Servers(), rank=1).keep(state_of([]))
 
 
-@pytest.mark.parametrize(("num_servers", "progress"), [(1, HELD["progress"]), (2, [{0: (13, 0), 1: (9, 0)}] * 2)])
-def test_a_checkpoint_is_brought_and_remembered(num_servers, progress):
+@pytest.mark.parametrize("num_servers", [1, 2])
+def test_a_checkpoint_is_brought_and_remembered(num_servers):
     servers, restored = Servers(num_servers=num_servers), []
     loop = loop_of(servers, kept=kept())
     assert loop.keep(state_of(restored)) == Position(1, 3, 13)
     assert restored == [(MODEL, "weights of then"), (CALLBACKS, "held then")]
     assert servers.names() == ["begin", "remember", "bring", "give"], "before others can begin"
-    assert servers.told[2][1:] == (progress, HELD["counted"])
+    # Two gradients of worker 1's tenth step are in the weights: other servers do not apply them again.
+    assert servers.told[2][1:] == (HELD["progress"] * num_servers, HELD["counted"])
     assert loop.history == {"loss": [0.5]}
     # Who takes the first worker's place before the end of an epoch has the same of the course of training.
     (_, remembered), restored = servers.told[1], []
@@ -203,6 +204,16 @@ def test_a_checkpoint_of_an_earlier_version_is_brought():
     assert restored[0][1]["rates"] == [0.5]
     assert servers.told[2][1:] == (HELD["progress"], HELD["counted"])
     assert servers.num_steps == 13 + 9
+
+
+@pytest.mark.parametrize("second", [{0: (13, 0), 1: (9, 1)}, {0: (13, 0)}, {0: (13, 0), 1: (10, 0)}])
+def test_servers_that_had_not_the_same_gradients_are_not_replaced_by_another_number(second):
+    held = {**HELD, "progress": [*HELD["progress"], second]}
+    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: held})
+    loop_of(same := Servers(num_servers=2), kept=then).keep(state_of([]))
+    assert same.told[2][1] == held["progress"]
+    with pytest.raises(CheckpointError, match=r"with 2 parameter servers .* gradients of worker 1, and this run has 1"):
+        loop_of(Servers(), kept=then).keep(state_of([]))
 
 
 def test_servers_count_steps_on_from_a_checkpoint():
