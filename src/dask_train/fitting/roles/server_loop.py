@@ -164,7 +164,8 @@ class ServerLoop(KerasLoop):
         Raises
         ------
         CheckpointError
-            A worker that is not there has batches left that the others have behind them.
+            A worker that is not there has batches left that the others have behind them; or the number changes within
+            calls that a worker is to make.
         """
         size, steps = self._session.size, self.held.get("steps", {})
         counts = WorkerCounts.of(self.held.get("workers", [(0, self._begun_among)]))
@@ -178,6 +179,13 @@ class ServerLoop(KerasLoop):
                 f"The checkpoint was made with {gone[-1] + 1} workers, and this run has {size}: the rows that worker "
                 f"{gone[-1]} had left of batches that others had behind them would be no worker's.",
                 change=f"Pass workers={gone[-1] + 1} or more, as with ps= each worker resumes after its own last step.",
+            )
+        within = [first for first, _ in counts.changes if self._begins_call(first) != first]
+        if any(counts.next_of(rank, steps.get(rank, 0)) in range(max(within, default=0)) for rank in range(size)):
+            raise CheckpointError(
+                f"The number of workers changes at step {within[-1]} of the checkpoint, within an epoch. Workers that "
+                f"are not there yet would pass it in a call of steps_per_execution={self._epochs.steps_per_execution}.",
+                change="Compile the model with steps_per_execution=1, as in the run that made the checkpoint.",
             )
         return counts
 

@@ -396,6 +396,24 @@ def test_another_number_resumes_with_a_step_that_no_worker_has_begun(progress, s
 
 
 @pytest.mark.parametrize(
+    ("steps_per_execution", "steps", "passes"),
+    [(1, {0: 12, 1: 13, 2: 13}, True), (4, {0: 13, 1: 13, 2: 13}, True), (4, {0: 12, 1: 13, 2: 13}, False)],
+)
+def test_a_change_within_an_epoch_is_passed_in_single_steps(steps_per_execution, steps, passes):
+    held = {**HELD, "workers": [[0, 2], [13, 3]], "steps": steps, "progress": [{r: (n, 0) for r, n in steps.items()}]}
+    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: held})
+    servers = Servers()
+    loop = loop_of(servers, kept=then, size=3)
+    loop._epochs.steps_per_execution = steps_per_execution
+    if passes:
+        loop.keep(state_of([]))
+        assert servers.counts == TWO.then(13, 3)
+    else:
+        with pytest.raises(CheckpointError, match=r"changes at step 13 .* in a call of steps_per_execution=4"):
+            loop.keep(state_of([]))
+
+
+@pytest.mark.parametrize(
     ("size", "held"),
     [(1, {}), (2, {"workers": [[0, 3], [11, 2]], "steps": {0: 13, 1: 9, 2: 10}})],
 )
