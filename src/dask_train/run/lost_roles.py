@@ -212,7 +212,7 @@ def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, fa
         turn.do(PlaceRoles(roles=tuple(keys), timeout_s=turn.plan.placement_s))
     else:
         turn.suspicion = None
-        resizing.end(turn, f"all workers start again, as many as there were: {cause}")
+        resizing.end_or_complete(turn, f"all workers start again, as many as there were: {cause}")
         turn.enter(Phase.RESTARTING)
         turn.kill_all()
 

@@ -82,12 +82,18 @@ def members(turn: StateUpdate) -> tuple[Key, ...]:
     return (*turn.plan.training_keys(), *joined)
 
 
-def counts_of(turn: StateUpdate) -> dict[str, int]:
-    """Return how many there are of each role, where that is another number than at the beginning."""
+def counts_of(turn: StateUpdate, key: Key) -> dict[str, int]:
+    """Return how many there are of each role for one that starts, where that is another number than at the beginning.
+
+    With parameter servers, only those that join count themselves: a first worker that brings the first weights lets
+    as many share the batches as it is given, and those that join may never do so.
+    """
     if turn.resize is None:
         return {}
-    size = max(turn.plan.counts[ROLE], turn.resize.size if _ongoing(turn) else 0)
-    return {**turn.plan.counts, ROLE: size}
+    joins = joining(turn)
+    if turn.plan.apart and key not in joins:
+        return {**turn.plan.counts}
+    return {**turn.plan.counts, ROLE: turn.plan.counts[ROLE] + len(joins)}
 
 
 def wait(turn: StateUpdate) -> None:
@@ -192,6 +198,19 @@ def end(turn: StateUpdate, why: str = "the run has come to its end") -> None:
     """Cancel a change everywhere: no role meets in that number any more."""
     if _ongoing(turn) is not None:
         give_up(turn, why)
+
+
+def end_or_complete(turn: StateUpdate, why: str) -> None:
+    """Cancel a change where all start again, or complete it where a checkpoint may know more workers than before.
+
+    With parameter servers, the first worker reports that more share the batches some time after they do. Fewer workers
+    than a checkpoint knows could not resume from it; more can.
+    """
+    resize = _told(turn)
+    if resize is not None and turn.plan.apart and resize.size > turn.plan.counts[ROLE]:
+        done(turn)
+    else:
+        end(turn, why)
 
 
 def returned(turn: StateUpdate, key: Key) -> None:

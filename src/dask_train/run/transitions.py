@@ -55,7 +55,7 @@ def _placed(update: StateUpdate, event: events.Placed) -> None:
     update.progressed = update.time
     for key in keys:
         update.move(key, RolePhase.STARTING, address=event.places["/".join(map(str, key))], loaded=False)
-        counts, joins = resizing.counts_of(update), key in resizing.joining(update)
+        counts, joins = resizing.counts_of(update, key), key in resizing.joining(update)
         update.tell(key, messages.StartProcess(counts=counts, joins=joins, alone=update.roles[key].alone))
         if update.data_ready and key[0] in update.plan.with_data:
             update.tell(key, messages.Load())

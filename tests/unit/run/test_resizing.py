@@ -361,6 +361,30 @@ def test_with_servers_what_a_lost_first_worker_was_told_its_successor_is_told(se
     assert settled(served) == (2, "")
 
 
+def counted_by(run, key):
+    """The number of workers that a role gets which is placed."""
+    placed(run, key)
+    (start,) = run.log[-1][1]
+    return start.message.counts["worker"]
+
+
+def test_with_servers_only_those_that_join_count_themselves(served):
+    asked(served, 3)
+    assert counted_by(served, "worker/2") == 3
+    served.exits("worker/0")
+    assert counted_by(served, "worker/0") == 1, "batches are shared by as many until the first worker asks for more"
+    served.up("worker/0")
+    served.starts("worker/0")
+    served.up("worker/2")
+    served.starts("worker/2")
+    starts_alone(served, "worker/1")
+    served.exits("worker/1")
+    assert counted_by(served, "worker/1") == 3
+    shares(served, 3)
+    served.exits("worker/0")
+    assert counted_by(served, "worker/0") == 3
+
+
 @pytest.mark.parametrize(
     ("loses", "why"),
     [
@@ -396,7 +420,22 @@ def test_with_servers_others_train_on_when_one_has_gone_through_its_rows(served)
 def test_with_servers_all_start_again_in_the_number_of_before(served):
     grown(served)
     asked(served, 3, 1)
-    starts_alone(served, "worker/2")
     served.exits("ps/0")
     assert settled(served)[0] == 2
     assert served.phase is Phase.RESTARTING
+
+
+def test_with_servers_all_start_again_with_those_that_join_if_a_checkpoint_may_know_them(served):
+    grown(served)
+    asked(served, 3, 1)
+    starts_alone(served, "worker/2")
+    assert served.exits("ps/0") == ["Kill worker/0#0@b", "Kill worker/1#0@d", "Kill worker/2#0@d"]
+    assert settled(served) == (3, "")
+    assert served.exits("worker/0", "worker/1", "worker/2") == ["PlaceRoles ps/0 worker/0 worker/1 worker/2"]
+
+
+def test_with_servers_all_start_again_with_those_that_were_to_leave(served):
+    grown(served, 3)
+    asked(served, 2, 1)
+    served.exits("ps/0")
+    assert settled(served)[0] == 3

@@ -122,23 +122,31 @@ class ParameterServer(Answering):
         self._remembered = value
 
     def _on_bring(
-        self, caller: Caller, *, progress: Progress, counted: dict[int, list[np.ndarray]], counts: WorkerCounts
+        self,
+        caller: Caller,
+        *,
+        progress: Progress,
+        counted: dict[int, list[np.ndarray]],
+        counts: WorkerCounts,
+        num_steps: int,
     ) -> None:
         """Weights, optimizer and counts to begin with."""
         with self._lock:
             self._take(caller.line, range(len(caller.line.into)))
             self._give_weights(caller.line)
             self._progress, self._counted, self._counts = dict(progress), dict(counted), counts
+            self._num_steps = num_steps  # scores of a later attempt are told from earlier ones by it
             self._ready.set()
 
     def _on_share(self, _: Caller, *, first: int, workers: int) -> dict[str, Any]:
         """Let that many workers share the batches from a step on, unless a worker may have begun it.
 
         A worker that has reported ``n`` steps may have begun the step of number ``n``. It hears of the change with the
-        answer to that step, which it reports before it begins the next.
+        answer to that step, which it reports before it begins the next. A worker that joins may be about to begin with
+        the step of the last change, so that one stays.
         """
         with self._moved:
-            reached = max((steps for steps, _ in self._progress.values()), default=0)
+            reached = max([self._counts.changes[-1][0], *(steps for steps, _ in self._progress.values())])
             if accepted := reached < first:
                 self._counts = self._counts.then(first, workers)
                 self._moved.notify_all()
@@ -246,7 +254,7 @@ class ParameterServer(Answering):
             caller.line.put(0, map(value_of, self._variables))
             self._give_statistics(caller.line)
             counted = {epoch: list(map(np.array, arrays)) for epoch, arrays in self._counted.items()}
-            return {"progress": dict(self._progress), "counted": counted}
+            return {"progress": dict(self._progress), "counted": counted, "num_steps": self._num_steps}
 
     def _on_end(self, _: Caller, *, rank: int, stop: bool) -> None:
         """Note that a worker has gone through its batches, or that the first one's callbacks end training."""

@@ -9,7 +9,7 @@ from dask_train.data.account import BatchRange
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError, StalledError
 from dask_train.fitting.roles.loop import KerasLoop
-from dask_train.fitting.roles.servers import Servers
+from dask_train.fitting.roles.servers import Progress, Servers
 from dask_train.fitting.roles.weights import others_of
 from dask_train.fitting.roles.worker_counts import WorkerCounts
 from dask_train.fitting.spec import FitTask
@@ -131,13 +131,32 @@ class ServerLoop(KerasLoop):
 
     def _bring(self) -> None:
         """Give servers the model and the progress of all workers to begin with."""
-        num_servers = len(self._servers.shards)
-        progress = self.held.get("progress", [{}])
-        if len(progress) != num_servers:  # of another number of servers
-            progress = [{rank: (steps, 0) for rank, steps in self.held.get("steps", {}).items()}] * num_servers
-        self._servers.bring(progress, self.held.get("counted", {}), self._counts_to_begin_with())
+        progress = self._progress_to_begin_with()
+        num_steps = self.held.get("num_steps", sum(self.held.get("steps", {}).values()))  # older checkpoints have none
+        self._servers.bring(progress, self.held.get("counted", {}), self._counts_to_begin_with(), num_steps)
         if self.held:
             self._servers.give(others_of(self._model))
+
+    def _progress_to_begin_with(self) -> list[Progress]:
+        """Return how far workers are, for each server; every server has each call of an optimizer.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint is of another number of servers, and not all of them had the same gradients.
+        """
+        num_servers, progress = len(self._servers.shards), self.held.get("progress", [{}])
+        if len(progress) == num_servers:
+            return list(progress)
+        ranks = sorted(set().union(*progress))
+        if apart := [rank for rank in ranks if len({each.get(rank, (0, 0)) for each in progress}) > 1]:
+            raise CheckpointError(
+                f"The checkpoint was made with {len(progress)} parameter servers when only some of them had the last "
+                f"gradients of worker {', '.join(map(str, apart))}, and this run has {num_servers}: some weights would "
+                "get them twice or not at all.",
+                change=f"Pass ps={len(progress)}.",
+            )
+        return [progress[0]] * num_servers
 
     def _counts_to_begin_with(self) -> WorkerCounts:
         """Return how many workers share the batches: as before, and from now on those that there are.
@@ -145,18 +164,28 @@ class ServerLoop(KerasLoop):
         Raises
         ------
         CheckpointError
-            A worker that is not there has batches left that the others have behind them.
+            A worker that is not there has batches left that the others have behind them; or the number changes within
+            calls that a worker is to make.
         """
         size, steps = self._session.size, self.held.get("steps", {})
         counts = WorkerCounts.of(self.held.get("workers", [(0, self._begun_among)]))
         if counts.last != size:
-            counts = counts.then(max(steps.values(), default=0), size)
+            # Gradients of a step may be in the weights before the step is reported.
+            begun = [done + (calls > 0) for each in self.held.get("progress", ()) for done, calls in each.values()]
+            counts = counts.then(self._begins_call(max(begun, default=0)), size)
         gone = [rank for rank in range(size, counts.most) if counts.next_of(rank, steps.get(rank, 0)) is not None]
         if gone:
             raise CheckpointError(
                 f"The checkpoint was made with {gone[-1] + 1} workers, and this run has {size}: the rows that worker "
                 f"{gone[-1]} had left of batches that others had behind them would be no worker's.",
                 change=f"Pass workers={gone[-1] + 1} or more, as with ps= each worker resumes after its own last step.",
+            )
+        within = [first for first, _ in counts.changes if self._begins_call(first) != first]
+        if any(counts.next_of(rank, steps.get(rank, 0)) in range(max(within, default=0)) for rank in range(size)):
+            raise CheckpointError(
+                f"The number of workers changes at step {within[-1]} of the checkpoint, within an epoch. Workers that "
+                f"are not there yet would pass it in a call of steps_per_execution={self._epochs.steps_per_execution}.",
+                change="Compile the model with steps_per_execution=1, as in the run that made the checkpoint.",
             )
         return counts
 
@@ -240,14 +269,19 @@ class ServerLoop(KerasLoop):
         return False
 
     def _border_from(self, step: int) -> int | None:
-        """Return the first step from this one on before which workers may join and leave; None if there is none.
+        """Return the first step from this one on before which workers may join and leave; None if there is none."""
+        step = self._begins_call(step)
+        return step if self._begun + step < self._epochs.first(self._task.epochs) else None
+
+    def _begins_call(self, step: int) -> int:
+        """Return the first step from this one on with which a call of every worker begins.
 
         A call of Keras' takes several steps, and a worker that was replaced makes others. All begin with an epoch.
         """
-        if self._epochs.steps_per_execution > 1:
-            epoch, batch = self._epochs.place(self._begun + step)
-            step = self._epochs.first(epoch + (batch > 0)) - self._begun
-        return step if self._begun + step < self._epochs.first(self._task.epochs) else None
+        if self._epochs.steps_per_execution == 1:
+            return step
+        epoch, batch = self._epochs.place(self._begun + step)
+        return self._epochs.first(epoch + (batch > 0)) - self._begun
 
     def _save(self) -> None:
         if self.leads:

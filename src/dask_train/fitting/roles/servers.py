@@ -90,7 +90,9 @@ class Servers:
             self.take_others()
         return ready, min(each["steps"] for each in answers), answers[0]["remembered"]
 
-    def bring(self, progress: Sequence[Progress], counted: dict[int, list[np.ndarray]], counts: WorkerCounts) -> None:
+    def bring(
+        self, progress: Sequence[Progress], counted: dict[int, list[np.ndarray]], counts: WorkerCounts, num_steps: int
+    ) -> None:
         """Give them this model's weights, optimizer state and moving averages, to begin with.
 
         Parameters
@@ -101,11 +103,14 @@ class Servers:
             What metrics have counted, by epoch.
         counts
             How many workers share the batches.
+        num_steps
+            Number of steps whose rows have been counted, of all workers.
         """
         self.counts = counts
         for line, columns in zip(self._lines, self._columns, strict=True):
             line.put(0, map(value_of, columns))
-        self._ask_each("bring", [{"progress": each} for each in progress], counted=counted, counts=counts)
+        shared = {"counted": counted, "counts": counts, "num_steps": num_steps}
+        self._ask_each("bring", [{"progress": each} for each in progress], **shared)
 
     def share(self, first: int, workers: int) -> tuple[bool, int]:
         """Let that many workers share the batches from a step on.
@@ -222,7 +227,7 @@ class Servers:
         Returns
         -------
         dict
-            ``steps`` by worker, ``progress`` of each server, ``counted``.
+            ``steps`` by worker, ``progress`` of each server, ``counted``, ``num_steps`` with rows of all workers.
         """
         answers = self._ask("everything")
         servers = range(len(self.shards))
@@ -231,7 +236,8 @@ class Servers:
         self._take([0], "statistics")
         progress = [each["progress"] for each in answers]
         steps = {rank: min(each.get(rank, (0, 0))[0] for each in progress) for rank in progress[0]}
-        return {"steps": steps, "progress": progress, "counted": answers[0]["counted"]}
+        first = answers[0]
+        return {"steps": steps, "progress": progress, "counted": first["counted"], "num_steps": first["num_steps"]}
 
     def end(self, rank: int, *, stop: bool = False) -> None:
         """Report that this worker has gone through all of its batches; ``stop`` that the others are to end, too."""

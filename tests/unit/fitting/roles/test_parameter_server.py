@@ -66,7 +66,7 @@ def begun(run):
     assert run.lines.begin(0) == (False, 0, None), "the first worker brings the weights"
     for number, weight in enumerate(run.first.weights):
         weight.assign(np.full(weight.shape, number + 0.5))
-    run.lines.bring([{}, {}], {}, TWO)
+    run.lines.bring([{}, {}], {}, TWO, 0)
 
 
 def step(lines, rank, steps, counted=(0, None), statistics=False):
@@ -122,7 +122,7 @@ def test_a_step_without_rows_is_told_what_others_have_counted(run):
 def test_counts_of_epochs_before_a_checkpoint_are_kept_with_the_next(run):
     """A checkpoint gives single numbers back as such."""
     run.lines.begin(0)
-    run.lines.bring([{}, {}], {0: [2.0, np.ones(2)]}, TWO)
+    run.lines.bring([{}, {}], {0: [2.0, np.ones(2)]}, TWO, 0)
     step(run.lines, 0, 1, (1, [np.float64(3.0), np.ones(2)]))
     counted = run.lines.everything()["counted"]
     assert [[np.asarray(one).tolist() for one in counted[epoch]] for epoch in (0, 1)] == [[2, [1, 1]], [3, [1, 1]]]
@@ -157,6 +157,16 @@ def test_who_waits_for_another_step_is_answered_with_it(run, in_threads):
     assert in_threads(waits, steps)[0] == 1
 
 
+def test_steps_are_counted_on_from_a_checkpoint(run):
+    """Else the run would take a scorer's reports for those of an earlier attempt."""
+    run.lines.begin(0)
+    run.lines.bring([{0: (40, 0)}] * 2, {}, TWO, 70)
+    _, scorer = run.worker(5)
+    assert scorer.pull(-1, 0.0)["steps"] == 70
+    step(run.lines, 0, 41, (0, [np.ones(1)]))
+    assert scorer.pull(70, 20.0)["steps"] == run.lines.everything()["num_steps"] == 71
+
+
 def test_the_first_worker_ends_all(run, in_threads):
     begun(run)
     _, other = run.worker(1)
@@ -179,6 +189,20 @@ def test_another_number_shares_the_batches_from_a_step_that_no_worker_has_begun(
     assert other.counts == TWO
     step(other, 1, 5)
     assert other.counts == run.lines.counts == TWO.then(5, 3)
+
+
+def test_a_change_that_one_that_joins_may_have_heard_of_stays(run):
+    begun(run)
+    assert run.lines.share(20, 4) == (True, 0)
+    _, joins = run.worker(2)
+    assert joins.begin(2) == (True, 0, None)
+    for first in (19, 20):
+        assert run.lines.share(first, 2) == (False, 20)
+    assert run.lines.counts == joins.counts == TWO.then(20, 4)
+    assert run.lines.share(21, 2) == (True, 20)
+    joins.skip(2, joins.counts.next_of(2, 0))
+    assert step(joins, 2, 21)["counts"].next_of(2, 21) is None
+    assert joins.counts.changes == ((0, 2), (20, 4), (21, 2))
 
 
 def test_one_that_joins_hears_of_its_share_and_continues_after_the_steps_of_others(run, in_threads):

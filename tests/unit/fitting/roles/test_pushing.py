@@ -93,7 +93,7 @@ class Together:
         ]
         self.open = []
         self.model, self.servers, self.pushing = self.worker(model)
-        self.servers.bring([{}] * len(addresses), {}, WorkerCounts(((0, 2),)))
+        self.servers.bring([{}] * len(addresses), {}, WorkerCounts(((0, 2),)), 0)
         self.pushing.note()
 
     def worker(self, model, rank=0):
@@ -335,7 +335,7 @@ def test_a_checkpoint_that_servers_were_asked_for_in_mid_step(together):
     """One server has had a worker's calls of the next step by then, the other has not."""
     there = together(gan(), 2)
     assert there.servers.everything()["progress"] == [{}, {}]
-    there.servers.bring([{0: (3, 2)}, {0: (3, 0)}], {}, WorkerCounts(((0, 2),)))
+    there.servers.bring([{0: (3, 2)}, {0: (3, 0)}], {}, WorkerCounts(((0, 2),)), 0)
     assert there.servers.everything()["steps"] == {0: 3}
     there.train(3, 4)
     _, critic, maker = zip(*[[int(each.iterations) for each in role._optimizers] for role in there.roles], strict=True)

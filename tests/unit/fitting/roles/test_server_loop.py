@@ -39,9 +39,9 @@ class Servers:
         self.told.append(("begin", rank))
         return self.begun
 
-    def bring(self, progress, counted, counts):
+    def bring(self, progress, counted, counts, num_steps):
         self.told.append(("bring", progress, counted))
-        self.counts = counts
+        self.counts, self.num_steps = counts, num_steps
 
     def share(self, first, workers):
         self.told.append(("share", first, workers))
@@ -170,14 +170,15 @@ def test_others_begin_where_servers_know_them():
         loop_of(Servers(), rank=1).keep(state_of([]))
 
 
-@pytest.mark.parametrize(("num_servers", "progress"), [(1, HELD["progress"]), (2, [{0: (13, 0), 1: (9, 0)}] * 2)])
-def test_a_checkpoint_is_brought_and_remembered(num_servers, progress):
+@pytest.mark.parametrize("num_servers", [1, 2])
+def test_a_checkpoint_is_brought_and_remembered(num_servers):
     servers, restored = Servers(num_servers=num_servers), []
     loop = loop_of(servers, kept=kept())
     assert loop.keep(state_of(restored)) == Position(1, 3, 13)
     assert restored == [(MODEL, "weights of then"), (CALLBACKS, "held then")]
     assert servers.names() == ["begin", "remember", "bring", "give"], "before others can begin"
-    assert servers.told[2][1:] == (progress, HELD["counted"])
+    # Two gradients of worker 1's tenth step are in the weights: other servers do not apply them again.
+    assert servers.told[2][1:] == (HELD["progress"] * num_servers, HELD["counted"])
     assert loop.history == {"loss": [0.5]}
     # Who takes the first worker's place before the end of an epoch has the same of the course of training.
     (_, remembered), restored = servers.told[1], []
@@ -202,6 +203,26 @@ def test_a_checkpoint_of_an_earlier_version_is_brought():
     assert [name for name, _ in restored] == [MODEL, CALLBACKS]
     assert restored[0][1]["rates"] == [0.5]
     assert servers.told[2][1:] == (HELD["progress"], HELD["counted"])
+    assert servers.num_steps == 13 + 9
+
+
+@pytest.mark.parametrize("second", [{0: (13, 0), 1: (9, 1)}, {0: (13, 0)}, {0: (13, 0), 1: (10, 0)}])
+def test_servers_that_had_not_the_same_gradients_are_not_replaced_by_another_number(second):
+    held = {**HELD, "progress": [*HELD["progress"], second]}
+    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: held})
+    loop_of(same := Servers(num_servers=2), kept=then).keep(state_of([]))
+    assert same.told[2][1] == held["progress"]
+    with pytest.raises(CheckpointError, match=r"with 2 parameter servers .* gradients of worker 1, and this run has 1"):
+        loop_of(Servers(), kept=then).keep(state_of([]))
+
+
+def test_servers_count_steps_on_from_a_checkpoint():
+    servers = Servers()
+    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: {**HELD, "num_steps": 21}})
+    loop_of(servers, kept=then).keep(state_of([]))
+    assert servers.num_steps == 21
+    loop_of(servers).keep(state_of([]))
+    assert servers.num_steps == 0
 
 
 def test_one_that_was_begun_with_another_epoch_is_refused():
@@ -350,6 +371,46 @@ def test_a_checkpoint_is_resumed_by_as_many_workers_or_more(size, held, counts):
     then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: {**HELD, **held}})
     loop_of(servers, kept=then, size=size).keep(state_of([]))
     assert servers.counts == counts
+
+
+@pytest.mark.parametrize(
+    ("progress", "steps_per_execution", "first"),
+    [
+        ([{0: (12, 0), 1: (13, 1)}], 1, 14),  # weights have a gradient of step 13, of a worker's share of two
+        ([{0: (12, 1), 1: (13, 0)}], 1, 13),
+        ([{0: (12, 0), 1: (13, 0)}, {0: (12, 0), 1: (13, 1)}], 1, 14),
+        ([{0: (12, 0), 1: (13, 0)}], 4, 20),  # the first worker's call takes steps 12 to 15
+        ([{0: (19, 0), 1: (19, 1)}], 4, 20),
+        ([{0: (50, 0), 1: (50, 0)}], 4, 50),  # it was trained to its end
+    ],
+)
+def test_another_number_resumes_with_a_step_that_no_worker_has_begun(progress, steps_per_execution, first):
+    servers = Servers(num_servers=len(progress))
+    steps = {rank: min(each[rank][0] for each in progress) for rank in range(2)}
+    held = {**HELD, "steps": steps, "progress": progress}
+    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: held})
+    loop = loop_of(servers, kept=then, size=3)
+    loop._epochs.steps_per_execution = steps_per_execution
+    loop.keep(state_of([]))
+    assert servers.counts == TWO.then(first, 3)
+
+
+@pytest.mark.parametrize(
+    ("steps_per_execution", "steps", "passes"),
+    [(1, {0: 12, 1: 13, 2: 13}, True), (4, {0: 13, 1: 13, 2: 13}, True), (4, {0: 12, 1: 13, 2: 13}, False)],
+)
+def test_a_change_within_an_epoch_is_passed_in_single_steps(steps_per_execution, steps, passes):
+    held = {**HELD, "workers": [[0, 2], [13, 3]], "steps": steps, "progress": [{r: (n, 0) for r, n in steps.items()}]}
+    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: held})
+    servers = Servers()
+    loop = loop_of(servers, kept=then, size=3)
+    loop._epochs.steps_per_execution = steps_per_execution
+    if passes:
+        loop.keep(state_of([]))
+        assert servers.counts == TWO.then(13, 3)
+    else:
+        with pytest.raises(CheckpointError, match=r"changes at step 13 .* in a call of steps_per_execution=4"):
+            loop.keep(state_of([]))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def test_another_number_shares_the_batches_from_a_step_on():
     assert [ONE.then(10, 3).shrinks, ONE.then(10, 3).then(20, 2).shrinks, ONE.shrinks] == [False, True, False]
 
 
-def test_a_change_takes_the_place_of_later_ones():
+def test_a_change_takes_the_place_of_later_ones_when_training_is_resumed():
     assert ONE.then(10, 3).then(10, 2).changes == ((0, 1), (10, 2))
     assert ONE.then(10, 3).then(5, 1) == ONE
     assert ONE.then(0, 4).changes == ((0, 4),)
