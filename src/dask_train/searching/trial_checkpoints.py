@@ -77,7 +77,7 @@ def _read(last: LoadedCheckpoint, best: LoadedCheckpoint | None, metric: str) ->
     return GoneOnWith(
         folder=last.folder,
         scores=dict(zip(checkpoint.epochs, map(float, checkpoint.history.get(metric, [])), strict=False)),
-        best=None if model is None else model.in_parts,
+        best=None if model is None else model.shared,
     )
 
 

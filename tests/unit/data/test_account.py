@@ -89,7 +89,3 @@ def test_what_a_checkpoint_covers_is_all_that_was_taken(file):
     account.taken(account.begin(stretch()), 3)
     assert account.covered() == [[0, 0, 0, 32, 0, 3, 3, 0, 0]]
     assert counts(file) == [(3, 0)], "it is not kept yet"
-
-
-def test_checkpoints_of_earlier_versions_have_no_sizes():
-    assert BatchRange.of([0, 0, 1, 32, 4, 3, 2]) == stretch(epoch=1, first=4, taken=3, done=2, size=0)

@@ -53,15 +53,12 @@ def trained(folder, scratch, losses):
             run="first",
             order={},
             configuration={},
-            rates=[],
             epoch=epoch,
             batch=0,
             steps=epoch,
-            shared={"config": "of no use here", "keys": [epoch]},
-            arrays=[np.full(2, epoch)],
+            shared={"model": {"parts": [{"keys": [epoch]}, [np.full(2, epoch)]]}},
             history={"loss": [9.0] * epoch, "val_loss": losses[:epoch]},
             epochs=list(range(epoch)),
-            callbacks=[],
             read=[],
         )
         folder.save(kept.write, scratch, score=loss if loss == min(losses[:epoch]) else None)

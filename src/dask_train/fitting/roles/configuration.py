@@ -99,7 +99,6 @@ def check_same(then: Configuration, now: Configuration, *, rates_then: list[floa
         It would not; the message says what differs.
     """
     same_keras = then["keras"] == now["keras"]
-    then = {**then, "data": _with_origins(then["data"])}
     names = [name for name in now if name in then and name not in ("keras", "learning_rate")]
     differences = [each for name in names for each in _differences(then[name], now[name], name, same_keras)]
     rate = ""
@@ -115,11 +114,6 @@ def check_same(then: Configuration, now: Configuration, *, rates_then: list[floa
             "Going on with it would give neither the one model nor the other.",
             f"Pass the model, data and arguments of then, or checkpoint= another folder to begin anew.{rate}",
         )
-
-
-def _with_origins(data: dict[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint says of data, with what earlier versions did not write."""
-    return {**data, "columns": [{"origins": (), **column} for column in data["columns"]]}
 
 
 def _rates(model: Any) -> list[Any]:

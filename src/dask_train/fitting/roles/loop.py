@@ -159,23 +159,12 @@ class KerasLoop(TrainingLoop):
                 "The checkpoint is of no Keras model.",
                 change="Pass the model of then, or checkpoint= another folder to begin anew.",
             )
-        rates = self._in_parts(checkpoint).shared[MODEL]["rates"]
+        rates = checkpoint.shared[MODEL]["rates"]
         check_same(then, now, rates_then=rates, new_rate=self._new_rate)
         if self._new_rate:
             self.new_rates = now["learning_rate"]
         else:
             self._configuration = {**now, "learning_rate": then["learning_rate"]}
-
-    def _in_parts(self, checkpoint: FitCheckpoint) -> FitCheckpoint:
-        """Return a checkpoint in parts, as versions before format 3 have not written it."""
-        if not checkpoint.arrays:
-            return checkpoint
-        shared = {
-            MODEL: {"parts": [checkpoint.shared, checkpoint.arrays], "rates": checkpoint.rates},
-            CALLBACKS: [list(state) for state in checkpoint.callbacks],
-        }
-        own = [{OWN: values, METRICS: [] if rank else checkpoint.metrics} for rank, values in enumerate(checkpoint.own)]
-        return replace(checkpoint, shared=shared, own=own, arrays=[], callbacks=[], metrics=[], rates=[])
 
     def _has_ended(self, checkpoint: FitCheckpoint) -> bool:
         """Return whether callbacks had ended training with an epoch; one that they stopped within continues."""

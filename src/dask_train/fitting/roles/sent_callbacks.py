@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.variables import Variables
 from dask_train.trainers.common.callback_progress import CallbackProgress, without_code
-from dask_train.trainers.common.fit_checkpoint import CallbackState
 
 # What Keras sets on a callback; the model stays where it is.
 _KERAS_OWN = ("_model", "params")
@@ -35,6 +34,21 @@ _NEVER_STOP = (
     "SwapEMAWeights",
     "TensorBoard",
 )
+
+
+class CallbackState(NamedTuple):
+    """What one callback holds, for those that resume from a checkpoint.
+
+    Attributes
+    ----------
+    name
+        Of its class.
+    state
+        Pickled; empty if it can't be.
+    """
+
+    name: str
+    state: bytes
 
 
 def send_callbacks(callbacks: Sequence[Any], variables: Variables | None = None) -> bytes:

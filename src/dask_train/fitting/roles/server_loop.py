@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from dask_train.data.account import BatchRange
@@ -132,7 +131,7 @@ class ServerLoop(KerasLoop):
     def _bring(self) -> None:
         """Give servers the model and the progress of all workers to begin with."""
         progress = self._progress_to_begin_with()
-        num_steps = self.held.get("num_steps", sum(self.held.get("steps", {}).values()))  # older checkpoints have none
+        num_steps = self.held.get("num_steps", 0)
         self._servers.bring(progress, self.held.get("counted", {}), self._counts_to_begin_with(), num_steps)
         if self.held:
             self._servers.give(others_of(self._model))
@@ -287,15 +286,6 @@ class ServerLoop(KerasLoop):
         if self.leads:
             self.hold_everything()
             super()._save()
-
-    def _in_parts(self, checkpoint: FitCheckpoint) -> FitCheckpoint:
-        in_parts = super()._in_parts(checkpoint)
-        if SERVERS in in_parts.shared:
-            return in_parts
-        servers = {"steps": checkpoint.steps_by_rank, "progress": checkpoint.progress, "counted": checkpoint.counted}
-        return replace(
-            in_parts, shared={**in_parts.shared, SERVERS: servers}, steps_by_rank={}, progress=[], counted={}
-        )
 
     @property
     def _begun(self) -> int:

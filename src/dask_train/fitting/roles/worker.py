@@ -18,6 +18,7 @@ from dask_train.fitting.roles.loop import CALLBACKS, KerasLoop
 from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.models import build, built_already
 from dask_train.fitting.roles.sent_callbacks import (
+    CallbackState,
     ended_by,
     has_ended,
     held_by,
@@ -40,7 +41,7 @@ from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
 from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
-from dask_train.trainers.common.fit_checkpoint import MAKING, MODEL, CallbackState
+from dask_train.trainers.common.fit_checkpoint import MAKING, MODEL
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.sync_point import Position

@@ -84,7 +84,7 @@ def _group_as_begun(then: dict[str, Any], kept: dict[str, Any], now: dict[str, A
 def schedule_notice(then: dict[str, Any], now: dict[str, Any]) -> str:
     """Return a notice if the checkpoint's schedule has other arguments than the one of this call; else ``""``."""
     began, begins = then.get(SCHEDULE), now.get(SCHEDULE)
-    if not began or not begins:  # earlier versions did not keep it
+    if not began or not begins:
         return ""
     changed = comparing.changes({name: began[name] for name in begins if name in began}, begins)
     return changed and (

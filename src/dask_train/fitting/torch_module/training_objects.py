@@ -78,7 +78,7 @@ class TrainingObjects:
         """Restore a value of :meth:`state`."""
         set_state(self.module, state["module"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._num_scheduled = state.get("num_scheduled", 0)  # checkpoints of earlier versions are of ends of epochs
+        self._num_scheduled = state["num_scheduled"]
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from dask_train.checkpoint.stored import store, stored
 from dask_train.data.account import BatchRange
@@ -14,26 +12,11 @@ from dask_train.errors import CheckpointError
 from dask_train.trainers.common.outcome import Read
 
 # Raised when what is stored means something else than before.
-FORMAT = 4
+FORMAT = 5
 # The part of the state that a Keras model is, with its optimizers: see ``fitting/roles/loop.py``.
 MODEL = "model"
 # Of a Keras model that was taken apart: what it takes to make one, which is known where training resumes.
 MAKING = ("config", "compilations", "custom_objects")
-
-
-class CallbackState(NamedTuple):
-    """What one callback holds, for those that resume from a checkpoint.
-
-    Attributes
-    ----------
-    name
-        Of its class.
-    state
-        Pickled; empty if it can't be.
-    """
-
-    name: str
-    state: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +44,6 @@ class FitCheckpoint:
         As in ``History``.
     read
         What was trained on so far, by which runs.
-    rates, arrays, callbacks, metrics, steps_by_rank, progress, counted
-        Of Keras models that earlier versions have kept, and now parts of ``shared`` and ``own``. With them ``shared``
-        is the header of the model, taken apart, and ``own`` has a list of each worker's seeds and moving averages.
     """
 
     run: str
@@ -76,24 +56,7 @@ class FitCheckpoint:
     history: dict[str, list[Any]]
     epochs: list[int]
     read: list[Read]
-    rates: list[float | None] = field(default_factory=list)
-    arrays: list[np.ndarray] = field(default_factory=list, repr=False)
-    callbacks: list[CallbackState] = field(default_factory=list, repr=False)
-    own: list[Any] = field(default_factory=list, repr=False)
-    metrics: list[np.ndarray] = field(default_factory=list, repr=False)
-    steps_by_rank: dict[int, int] = field(default_factory=dict)
-    progress: list[dict[int, tuple[int, int]]] = field(default_factory=list)
-    counted: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False)
-
-    @property
-    def model(self) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """The Keras model, taken apart."""
-        return tuple(self.shared[MODEL]["parts"]) if MODEL in self.shared else (self.shared, self.arrays)
-
-    @property
-    def in_parts(self) -> dict[str, Any]:
-        """Return the parts of the state that all ranks share, by name; also of formats with a Keras model alone."""
-        return {MODEL: {"parts": [self.shared, self.arrays], "rates": self.rates}} if self.arrays else self.shared
+    own: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     def check_parts(self, names: dict[str, list[str]]) -> None:
         """Check that it has the parts of a state, whose sorted names are those, by kind.
@@ -103,11 +66,6 @@ class FitCheckpoint:
         CheckpointError
             It has not.
         """
-        if any(not isinstance(own, dict) for own in self.own):
-            raise CheckpointError(
-                "An earlier version of dask-train has written the checkpoint, which this one can't resume from.",
-                change="Go on with that version, or pass checkpoint= another folder to begin anew.",
-            )
         own = self.own[0] if self.own else dict.fromkeys(names["own"])
         there = {"shared": sorted(self.shared), "own": sorted(own)}
         if there != names:
@@ -139,7 +97,7 @@ class FitCheckpoint:
         Raises
         ------
         CheckpointError
-            It is no checkpoint of ``fit``, or one of a later version.
+            It is no checkpoint of ``fit``, or one of another version.
         """
         try:
             content = stored(folder)
@@ -151,15 +109,12 @@ class FitCheckpoint:
                 "It was made with dt.train, by other code, or, of boosted trees, by an earlier version of dask-train.",
                 "Pass checkpoint= another folder.",
             ) from error
-        if version > FORMAT:
+        if version != FORMAT:
             raise CheckpointError(
-                f"The checkpoint has format {version} of dt.fit, and this dask-train reads up to {FORMAT}.",
-                "A later version has written it.",
+                f"The checkpoint has format {version} of dt.fit, and this dask-train reads {FORMAT}.",
+                f"{'A later' if version > FORMAT else 'An earlier'} version has written it.",
                 "Install that version where the roles run, or pass checkpoint= another folder.",
             )
-        if version < 4:
-            content["shared"] = content.pop("header")
-        content["callbacks"] = [CallbackState(*state) for state in content["callbacks"]]
         content["read"] = [
             (
                 run,

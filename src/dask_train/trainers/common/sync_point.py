@@ -140,7 +140,7 @@ class SyncedLoop(ABC):
         Raises
         ------
         CheckpointError
-            The checkpoint is of another configuration, can't be read, or was written by an earlier version.
+            The checkpoint is of another configuration, can't be read, or was written by another version.
         """
         self._state = state
         if (group := self._agreement.replaceable) is not None:
@@ -153,7 +153,6 @@ class SyncedLoop(ABC):
         checkpoint = self._last_checkpoint()
         resume_point = None
         if checkpoint is not None:
-            checkpoint = self._in_parts(checkpoint)
             checkpoint.check_parts(state.names)
             self._check_size(checkpoint)
             self._take_over(checkpoint)
@@ -287,7 +286,7 @@ class SyncedLoop(ABC):
         self._checkpointer.finish()
         best = self._checkpointer.best()
         if best is not None:
-            self._state.restore_trained(self._in_parts(best).shared)
+            self._state.restore_trained(best.shared)
         header = trained() if trained is not None else self.take_model()
         self._let_go()
         applied = self._taken_by_all()
@@ -315,10 +314,6 @@ class SyncedLoop(ABC):
         """Check that a checkpoint of another run has this run's configuration."""
         if checkpoint.run != self._task.run:
             self._check(checkpoint.configuration, self._configuration)
-
-    def _in_parts(self, checkpoint: FitCheckpoint) -> FitCheckpoint:
-        """Return a checkpoint with its state in named parts; subclasses may convert those of earlier versions."""
-        return checkpoint
 
     def _take_over(self, checkpoint: FitCheckpoint) -> None:
         """Continue the history of a checkpoint; in the first rank."""

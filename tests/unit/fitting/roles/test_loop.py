@@ -1,9 +1,7 @@
-"""The training loop of a Keras model: checkpoints of earlier versions and of other models, and whose history it is."""
+"""The training loop of a Keras model: checkpoints of other models, and whose history it is."""
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import keras
@@ -12,21 +10,17 @@ import pytest
 from keras import layers
 
 import dask_train as dt
-from dask_train.checkpoint.folder import CheckpointFolder
-from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.loop import KerasLoop
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 from dask_train.trainers.common.sync_point import Position
 
-STORED = Path(__file__).parents[2] / "trainers" / "common" / "stored_checkpoints"
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(12, 3)).astype("f4"), RANDOM.normal(size=(12, 1)).astype("f4")
 
 
 def made(**compiled):
-    """The model of the stored checkpoint."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [
@@ -43,29 +37,6 @@ def made(**compiled):
 
 def fitted(model, **settings):
     return dt.fit(model, X, Y, **{"batch_size": 4, "seed": 1, "epochs": 2, "workers": 0, "verbose": 0, **settings})
-
-
-def test_a_checkpoint_of_format_1_is_gone_on_with_also_by_another_number_of_workers(pool, tmp_path):
-    shutil.copytree(STORED, tmp_path / "kept")
-    before = FitCheckpoint.load(CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"))).load(tmp_path).folder)
-    counted = np.array(before.metrics)
-    result = fitted(made(), checkpoint=tmp_path / "kept", resume=True)
-    assert int(result.model.optimizer.iterations) == 6, "two of three steps were left"
-    assert result.epoch == [0, 1]
-    assert result.history["loss"][0] == before.history["loss"][0]
-    alone = fitted(made(), epochs=1)
-    assert alone.history["loss"][0] != result.history["loss"][1]
-    # Metrics of the second epoch have the rows of then as well: the mean is not that of the steps that were left.
-    again = fitted(made(), checkpoint=tmp_path / "kept", resume=True, epochs=3)
-    assert again.history["loss"][:2] == result.history["loss"], "what is kept since is in parts"
-    assert result.history["loss"][1] * 12 > counted[0]
-    assert [held.metrics for held in [_last(tmp_path)]] == [[]]
-    assert sorted(_last(tmp_path).shared) == ["callbacks", "model"]
-
-
-def _last(folder):
-    place = CheckpointPlace(url=str(folder / "kept"))
-    return FitCheckpoint.load(CheckpointFolder(place).load(folder / "last").folder)
 
 
 def test_a_checkpoint_of_another_kind_of_model_is_refused(pool, tmp_path, monkeypatch):

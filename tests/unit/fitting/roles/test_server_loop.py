@@ -188,43 +188,6 @@ def test_a_checkpoint_is_brought_and_remembered(num_servers):
     assert (later.history, later._reported_epochs, later._read) == ({"loss": [0.5]}, [0], kept().read)
 
 
-def test_a_checkpoint_of_an_earlier_version_is_brought():
-    then = kept(
-        shared={"name": "model"},
-        arrays=[np.ones(1)],
-        rates=[0.5],
-        callbacks=[("Counting", b"held")],
-        steps_by_rank=HELD["steps"],
-        progress=[{0: [13, 0], 1: [9, 2]}],  # tuples are lists in a checkpoint
-        counted=HELD["counted"],
-    )
-    servers, restored = Servers(), []
-    loop_of(servers, kept=then).keep(state_of(restored))
-    assert [name for name, _ in restored] == [MODEL, CALLBACKS]
-    assert restored[0][1]["rates"] == [0.5]
-    assert servers.told[2][1:] == (HELD["progress"], HELD["counted"])
-    assert servers.num_steps == 13 + 9
-
-
-@pytest.mark.parametrize("second", [{0: (13, 0), 1: (9, 1)}, {0: (13, 0)}, {0: (13, 0), 1: (10, 0)}])
-def test_servers_that_had_not_the_same_gradients_are_not_replaced_by_another_number(second):
-    held = {**HELD, "progress": [*HELD["progress"], second]}
-    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: held})
-    loop_of(same := Servers(num_servers=2), kept=then).keep(state_of([]))
-    assert same.told[2][1] == held["progress"]
-    with pytest.raises(CheckpointError, match=r"with 2 parameter servers .* gradients of worker 1, and this run has 1"):
-        loop_of(Servers(), kept=then).keep(state_of([]))
-
-
-def test_servers_count_steps_on_from_a_checkpoint():
-    servers = Servers()
-    then = kept(shared={MODEL: "weights of then", CALLBACKS: "held then", SERVERS: {**HELD, "num_steps": 21}})
-    loop_of(servers, kept=then).keep(state_of([]))
-    assert servers.num_steps == 21
-    loop_of(servers).keep(state_of([]))
-    assert servers.num_steps == 0
-
-
 def test_one_that_was_begun_with_another_epoch_is_refused():
     with pytest.raises(CheckpointError, match="begun with initial_epoch=0, and this run has 2") as raised:
         loop_of(Servers(), kept=kept(), initial_epoch=2).keep(state_of([]))

@@ -15,7 +15,6 @@ from dask_train.role.time_spent import TimeSpent
 from dask_train.run.stopping import Patience, Threshold
 from dask_train.trainers.common import loop as loop_module
 from dask_train.trainers.common.agreement import GroupAgreement
-from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.sync_point import Position
@@ -206,20 +205,6 @@ def test_a_checkpoint_of_another_kind_of_model_is_refused(trained):
     trained("kept", epochs=1)
     with pytest.raises(CheckpointError, match="it holds counted, total, own, and this one has counted, weights, own"):
         trained("kept", parts=("weights", "own"), resume=True, run="other")
-
-
-def test_a_checkpoint_that_has_the_states_of_ranks_as_lists_is_of_an_earlier_version(trained, monkeypatch):
-    trained("kept", epochs=1)
-    opened = FitCheckpoint.load
-    monkeypatch.setattr(FitCheckpoint, "load", lambda folder: _with(opened(folder), own=[[np.zeros(2)]]))
-    with pytest.raises(CheckpointError, match="An earlier version of dask-train has written the checkpoint"):
-        trained("kept", resume=True, run="other")
-
-
-def _with(kept, **changes):
-    for name, value in changes.items():
-        object.__setattr__(kept, name, value)
-    return kept
 
 
 def test_training_ends_with_the_best_state_where_that_is_asked_for(trained):
