@@ -51,8 +51,8 @@ class BatchRange:
 
     @classmethod
     def of(cls, record: Sequence[int]) -> BatchRange:
-        """Return the stretch that :func:`read_account` has described."""
-        return cls(**dict(zip(cls.__dataclass_fields__, record, strict=True)))
+        """Return the stretch that :func:`read_account` has described; fields that are missing have their defaults."""
+        return cls(**dict(zip(cls.__dataclass_fields__, record, strict=False)))
 
 
 class Account:
