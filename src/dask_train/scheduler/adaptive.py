@@ -1,4 +1,4 @@
-"""What an adaptive cluster is told: the Dask workers that tasks want, and those that runs want."""
+"""The number of Dask workers that an adaptive cluster is asked for: that of tasks, or of runs if they want more."""
 
 from __future__ import annotations
 
@@ -74,21 +74,18 @@ class AdaptiveTarget:
 
     def _missing(self, requests: Sequence[PlacementRequest]) -> int:
         """Return how many Dask workers like those that are there are missing for these requests."""
-        open_workers = [
-            replace(worker, resources=dict(worker.resources))
-            for worker in self._queue.capacities(None)
-            if not worker.why_not
-        ]
+        workers = self._queue.capacities(None) if requests else []
+        open_workers = [replace(worker, resources=dict(worker.resources)) for worker in workers if not worker.why_not]
         share = 0.0  # of a Dask worker
         for request in requests:
             for (_, need), needs_device in zip(request.roles, request.with_device, strict=True):
-                fitting = [worker for worker in open_workers if worker.used < worker.threads and worker.provides(need)]
-                if fitting:
-                    fitting[0].used += 1
+                has_room = (each for each in open_workers if each.used < each.threads and each.provides(need))
+                if (worker := next(has_room, None)) is not None:
+                    worker.used += 1
                     for name, amount in need.items():
-                        fitting[0].resources[name] -= amount
+                        worker.resources[name] -= amount
                 else:
-                    share += 1.0 if needs_device else 1.0 / self._places_each(need)
+                    share += 1.0 if needs_device else 1.0 / _places_each(workers, need)
         return math.ceil(share - 1e-9)
 
     def _num_roles(self) -> int:
@@ -96,11 +93,6 @@ class AdaptiveTarget:
         runs = self._queue.runs.by_id.values()
         num_placed = sum(max(len(run.places), int(run.summary.get("most_workers", 0))) for run in runs)
         return num_placed + sum(len(request.roles) for request in self._queue.waiting)
-
-    def _places_each(self, need: dict[str, float]) -> float:
-        """Return how many such roles a Dask worker carries on average; one where there is none yet."""
-        places = [_places(worker, need) for worker in self._queue.capacities(None) if worker.declares(need)]
-        return max(1.0, sum(places) / len(places)) if places else 1.0
 
     def _left_to_grow(self, run: KnownRun) -> int | None:
         """Return how many Dask workers a run could use that are yet to come; None if it wants no other one."""
@@ -110,6 +102,12 @@ class AdaptiveTarget:
         if not 0 < len(needs) < most or (run.follows and len(hosts) != 1):
             return None
         return max(0, most - self._queue.num_places(run, needs[0], None, on_one_host=run.follows))
+
+
+def _places_each(workers: Sequence[Capacity], need: dict[str, float]) -> float:
+    """Return how many such roles one of these Dask workers carries on average; one where there is none yet."""
+    places = [_places(worker, need) for worker in workers if worker.declares(need)]
+    return max(1.0, sum(places) / len(places)) if places else 1.0
 
 
 def _places(worker: Capacity, need: dict[str, float]) -> int:

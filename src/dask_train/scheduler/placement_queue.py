@@ -39,9 +39,7 @@ class PlacementRequest:
     may_oversubscribe: bool = False  # its roles may take the threads of others of its run
     hosts: list[str] = field(default_factory=list)  # by role, where it is to be if there is room; empty for any
     before: list[str] = field(default_factory=list)  # by role, the Dask worker that it was on; empty for none
-    shares_after_s: float = (
-        0.0  # how long it waits for Dask workers of an adaptive cluster before its roles share threads
-    )
+    shares_after_s: float = 0.0  # how long it waits for more Dask workers before its roles share threads
     granted: dict[Key, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = field(default_factory=time.time)
