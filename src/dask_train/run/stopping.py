@@ -9,16 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from dask_train.input_errors import made_at_the_call
-from dask_train.run.stop_rule import (
-    EPOCH,
-    AllScores,
-    Reached,
-    RunProgress,
-    StopRule,
-    comes_again,
-    number,
-    origin,
-)
+from dask_train.run.repeated_reports import Reached, comes_again
+from dask_train.run.stop_rule import EPOCH, AllScores, RunProgress, StopRule, number, origin
 from dask_train.run.threshold import Threshold
 
 __all__ = ["AnyOf", "Condition", "Patience", "RunProgress", "AllScores", "StopRule", "Threshold", "check_stop"]
