@@ -50,6 +50,11 @@ def is_url(place: Any) -> bool:
     return isinstance(place, str) and "://" in place
 
 
+def is_local(fs: Any) -> bool:
+    """Return whether a file system of fsspec is the one of this host, on which a file can be renamed into place."""
+    return "file" in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,))
+
+
 def open_store(place: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
     """Open the file system of a path or URL.
 

@@ -18,7 +18,7 @@ from dask_train.file_rows.listing import listed
 from dask_train.file_rows.records import RecordFiles, RecordRows, record_rows
 from dask_train.input_errors import raises_at_the_call
 from dask_train.report.whole_file import remove_partials, write_whole
-from dask_train.stores import checked_options, is_url, reaching
+from dask_train.stores import checked_options, is_local, is_url, reaching
 from dask_train.tfrecord import framed, masked_crc32c, records_of
 
 _GZIP = b"\x1f\x8b"
@@ -191,7 +191,7 @@ def to_tfrecords(
     paths = [f"{folder.rstrip('/')}/part-{number:05}.tfrecord" for number in range(rows.npartitions)]
     parts = rows.to_delayed()
     written = list(dask.compute(*(write(fs, name, part) for name, part in zip(paths, parts, strict=True))))
-    if _is_local(fs):
+    if is_local(fs):
         remove_partials(written)
     return written
 
@@ -200,15 +200,11 @@ def _written(fs: Any, path: str, part: Any) -> str:
     """Write a file; on local file systems it is renamed into place, elsewhere it is put as one object."""
     several = _examples_of(part) if hasattr(part, "to_dict") else part
     content = b"".join(framed(packed(each)) for each in several)
-    if _is_local(fs):
+    if is_local(fs):
         write_whole(path, content)
     else:
         fs.pipe_file(path, content)
     return path
-
-
-def _is_local(fs: Any) -> bool:
-    return "file" in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,))
 
 
 def _examples_of(frame: Any) -> list[dict[Any, Any]]:

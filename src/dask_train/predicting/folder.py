@@ -18,7 +18,7 @@ import numpy as np
 from dask_train.errors import PredictionError
 from dask_train.masking import shows_no_secrets
 from dask_train.spelling import passed
-from dask_train.stores import open_store, trouble_of
+from dask_train.stores import is_local, open_store, trouble_of
 
 RECORD_FORMAT = 2
 
@@ -164,11 +164,11 @@ class Folder:
 
     def _store(self) -> str:
         fs, path = self._opened()
-        return path if _is_local(fs) else self.path
+        return path if is_local(fs) else self.path
 
     def _store_options(self) -> dict[str, Any] | None:
         fs, _ = self._opened()
-        return None if _is_local(fs) else self.storage_options or {}
+        return None if is_local(fs) else self.storage_options or {}
 
     def write(self, kind: str, number: int, start: int, names: list[str] | None, values: tuple[Any, ...]) -> int:
         """Write a part, and then that it is complete; the number of its rows.
@@ -262,7 +262,7 @@ def _names(fs: Any, path: str) -> set[str]:
 
 def put(fs: Any, path: str, data: bytes) -> None:
     """Write a file so that it is there as a whole or not at all, also after a power cut."""
-    if not _is_local(fs):
+    if not is_local(fs):
         fs.pipe_file(path, data)  # one object, or one file of a file system in memory
         return
     folder, _, name = path.rpartition("/")
@@ -282,10 +282,6 @@ def put(fs: Any, path: str, data: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_local(fs: Any) -> bool:
-    return "file" in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,))
 
 
 def _encoded(kind: str, names: list[str] | None, values: tuple[Any, ...]) -> bytes:
