@@ -7,7 +7,6 @@ speak with it in their own way.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import threading
@@ -17,6 +16,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
 
+from dask_train.process.forked import LOOK_S, is_readable
 from dask_train.process.launch import Launch, Process
 from dask_train.process.life import STACKS_SIGNAL, writes_stacks
 from dask_train.process.memory_limit import num_oom_kills
@@ -27,8 +27,6 @@ from dask_train.process.templates import ProcessStart
 STACKS_S = 0.5
 # A killed process is gone in milliseconds, unless the kernel writes its core.
 GONE_S = 10.0
-# How often a wait for its end looks.
-_LOOK_S = 0.002
 # What is shown of its stacks, in bytes.
 _STACKS_BYTES = 1 << 16
 
@@ -190,11 +188,11 @@ class Child:
         deadline = time.monotonic() + timeout_s
         while True:
             with self._lock:  # another thread may close it
-                if self._is_closed or _is_readable(self._pidfd):
+                if self._is_closed or is_readable(self._pidfd):
                     return not self._is_closed
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
 
     @property
     def num_oom_kills(self) -> int:
@@ -251,12 +249,6 @@ class Child:
             if self._is_closed:
                 return ""
             return os.pread(self._stacks, _STACKS_BYTES, before).decode(errors="replace")
-
-
-def _is_readable(descriptor: int) -> bool:
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(0))
 
 
 def how_it_ended(pid: int, status: int, *, num_oom_kills: int) -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 # How long after its end its guard is given to tell how it was; it takes a millisecond, unless the guard is stopped.
 TOLD_S = 2.0
 # How often a wait for its end looks.
-_LOOK_S = 0.002
+LOOK_S = 0.002
 # A status in digits.
 _STATUS_BYTES = 16
 
@@ -69,17 +69,18 @@ class Forked:
         while (status := self.poll()) is None:
             now = time.monotonic()
             with self._lock:
-                if self.returncode is None and _is_readable(self._gone):
+                if self.returncode is None and is_readable(self._gone):
                     told_by = min(told_by, now + TOLD_S)
                     if now >= told_by:  # its guard is stopped, and goes with its socket
                         self._close(-signal.SIGKILL)
             if told_by == math.inf and now >= deadline:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            time.sleep(_LOOK_S)  # a wait for a descriptor would need a copy: another thread may close this one
+            time.sleep(LOOK_S)  # a wait for a descriptor would need a copy: another thread may close this one
         return status
 
 
-def _is_readable(descriptor: int) -> bool:
+def is_readable(descriptor: int) -> bool:
+    """Return whether a read would not wait: of a pidfd, whether its process is gone."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(0))

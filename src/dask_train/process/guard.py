@@ -59,9 +59,8 @@ def _guard(child: int, end: int, owner: int) -> None:
             _first_of(end, owner)
     finally:
         try:
-            os.killpg(
-                child, signal.SIGKILL
-            )  # also what it has started, which outlives it where its Dask worker is gone
+            # Also what it has started, which would outlive it where its Dask worker is gone.
+            os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)  # until then no other process gets its number
         finally:
             os._exit(1)  # and the child dies with it
