@@ -29,12 +29,12 @@ def check_resize(driver: Driver, workers: int) -> None:
     job, has_servers = driver.job, "ps" in driver.job.plan.counts
     if job.run.resizes is None or job.run.window is not None or not (job.plan.in_place or has_servers):
         raise ValueError(f"Run {job.id} keeps its number of workers: {_FOR}.")
+    least = LEAST_WITH_SERVERS if has_servers else LEAST
     if isinstance(workers, bool) or not isinstance(workers, int):
-        least = LEAST_WITH_SERVERS if has_servers else LEAST
         raise TypeError(f"workers is {workers!r}; pass a whole number of at least {least}.")
-    if has_servers and workers < LEAST_WITH_SERVERS:
+    if workers < least and has_servers:
         raise ValueError(f"workers is {workers}; a run has at least one. To end it, call run.stop().")
-    if workers < LEAST and not has_servers:
+    if workers < least:
         raise ValueError(
             f"workers is {workers}; a run of several workers continues with at least {LEAST}. Start another one with "
             "workers=1 from its checkpoint."

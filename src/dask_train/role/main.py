@@ -60,7 +60,7 @@ def run_role(end: int, account: int) -> None:
         link.wait_at_most(enter.data_timeout_s)
         data = None if enter.data is None else (enter.data.table, link.mapped(enter.data))
         peers = AddressBook({role: list(addresses) for role, addresses in enter.peers.items()})
-        # Leaving the others may take seconds, and end them: the error is told before.
+        # Leaving the others may take seconds, and end them: the error is reported first.
         with framework.rendezvous(me, peers, enter.timeout_s) as extras, errors.reported():
             if start.needs_device:
                 _check_device(framework)
