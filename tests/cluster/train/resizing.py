@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,20 @@ def wait_until_told(run: Any, workers: int, wait_for: Callable[..., Any]) -> Non
         return found is not None and found.size == workers and found.phase in (ResizePhase.TOLD, ResizePhase.SETTLED)
 
     wait_for(is_told, "the first worker is told", timeout_s=WAIT_S)
+
+
+def whereabouts(function: str) -> tuple[int, int] | None:
+    """Rank and step of the Keras worker in whose step this is called, by whatever thread; None elsewhere.
+
+    ``function`` is the one that trains there.
+    """
+    for top in sys._current_frames().values():
+        frame: Any = top
+        while frame is not None:
+            if frame.f_code.co_name == function and "worker" in frame.f_locals:
+                return frame.f_locals["session"].rank, frame.f_locals["worker"].loop.position.steps
+            frame = frame.f_back
+    return None
 
 
 def attempts(run: Any) -> dict[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,17 +24,6 @@ WAIT_S = resizing.WAIT_S
 
 ROWS, BATCH_SIZE, EPOCHS = 205, 10, 4
 STEPS = -(-ROWS // BATCH_SIZE)  # of an epoch; the last batch has five rows
-
-
-def whereabouts():
-    """Rank and step of the worker in whose step this is called, by whatever thread; None elsewhere."""
-    for top in sys._current_frames().values():
-        frame = top
-        while frame is not None:
-            if frame.f_code.co_name == "fit_asynchronously" and "worker" in frame.f_locals:
-                return frame.f_locals["session"].rank, frame.f_locals["worker"].loop.position.steps
-            frame = frame.f_back
-    return None
 
 
 @keras.saving.register_keras_serializable()
@@ -62,7 +50,7 @@ class Doors(layers.Layer):
 
 
 def pass_by(folder):
-    if (where := whereabouts()) is None:
+    if (where := resizing.whereabouts("fit_asynchronously")) is None:
         return
     rank, step = where
     deadline = time.monotonic() + WAIT_S

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,17 +34,6 @@ NOW = -1
 DTYPE = "float32" if BACKEND == "jax" else "float64"  # which JAX has only in a process that is told so
 # Of weights: Keras computes losses in float32 on torch, so fixed numbers of workers differ as much from each other.
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-14} if BACKEND == "tensorflow" else {"rtol": 2e-6, "atol": 2e-7}
-
-
-def whereabouts():
-    """Rank and step of the worker in whose step this is called, by whatever thread; None in the client."""
-    for top in sys._current_frames().values():
-        frame = top
-        while frame is not None:
-            if frame.f_code.co_name == "fit_synchronously" and "worker" in frame.f_locals:
-                return frame.f_locals["session"].rank, frame.f_locals["worker"].loop.position.steps
-            frame = frame.f_back
-    return None
 
 
 @keras.saving.register_keras_serializable()
@@ -89,7 +77,7 @@ class Door(layers.Layer):
 
 
 def pass_by(folder):
-    if (where := whereabouts()) is None:
+    if (where := resizing.whereabouts("fit_synchronously")) is None:
         return
     (rank, step), folder = where, Path(folder)
     deadline = time.monotonic() + WAIT_S
