@@ -44,4 +44,4 @@ class _Zipped:
         self._data = data
 
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
-        return zlib.decompress, (zlib.compress(self._data),)
+        return zlib.decompress, (zlib.compress(self._data, 9),)

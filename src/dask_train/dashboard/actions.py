@@ -83,10 +83,8 @@ class Readers:
 
 
 def _is_served_page(request: Any) -> bool:
-    """Return whether a session began with loading the page, and has a name that the server has made up.
-
-    ``request.uri`` is what was asked for; ``request.arguments`` are those that a token claims.
-    """
+    """Return whether a session began with loading the page, and has a name that the server has made up."""
+    # ``request.uri`` is what was asked for; ``request.arguments`` are those that a token claims.
     address = urlsplit(request.uri)
     names = [name for name, _ in parse_qsl(address.query, keep_blank_values=True)]
     is_named = any(name.startswith("bokeh-") for name in names) or "Bokeh-Session-Id" in request.headers
@@ -94,11 +92,9 @@ def _is_served_page(request: Any) -> bool:
 
 
 def _is_same_origin(request: Any) -> bool:
-    """Return whether the page that opens a websocket has the address that it opens.
-
-    A browser always sends an ``Origin``, and lets no page choose it or the two others. A proxy may tell the address
-    that it was asked for.
-    """
+    """Return whether the page that opens a websocket has the address that it opens."""
+    # A browser always sends an ``Origin``, and lets no page choose it or the two others. A proxy may tell the address
+    # that it was asked for.
     origin = request.headers.get("Origin")
     if origin is None:
         return True

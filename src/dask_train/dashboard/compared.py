@@ -87,11 +87,9 @@ def names_of_scores(runs: Sequence[Compared]) -> list[str]:
 
 
 def compared_lines(runs: Sequence[Compared], name: str, *, over_time: bool) -> tuple[dict[str, list[Any]], str]:
-    """Return the lines of one score as columns, those of its validation dashed, and what their axis counts.
-
-    There is one line for each run, that of its first role. Where a run was restarted, the line continues with the last
-    attempt from where that began.
-    """
+    """Return the lines of one score as columns, those of its validation dashed, and what their axis counts."""
+    # There is one line for each run, that of its first role. Where a run was restarted, the line continues with the
+    # last attempt from where that began.
     lines = [
         (each, label, *_stitched(each, label, over_time=over_time)) for each in runs for label in (name, f"val_{name}")
     ]

@@ -18,18 +18,7 @@ _OURS = "dask_train/role/link.py"
 
 
 class StopButton:
-    """Stops the run that is shown, when it is pressed twice.
-
-    Parameters
-    ----------
-    reader
-        What may be done; asked at each press.
-
-    Attributes
-    ----------
-    root
-        What is placed on the page.
-    """
+    """Stops the run that is shown, when it is pressed twice."""
 
     def __init__(self, reader: PageReader) -> None:
         from bokeh.models import Button
@@ -67,20 +56,9 @@ class StopButton:
 
 
 class Stacks:
-    """Shows what a role of the run does now, when it is asked.
+    """Shows what a role of the run does now, when it is asked."""
 
-    Nothing here waits: the question goes to the role's agent, and what it tells is seen at one of the next looks.
-
-    Parameters
-    ----------
-    reader
-        What may be done; asked at each press.
-
-    Attributes
-    ----------
-    root
-        What is placed on the page.
-    """
+    # Nothing here waits: the question goes to the role's agent, and what it tells is seen at one of the next looks.
 
     def __init__(self, reader: PageReader) -> None:
         from bokeh.layouts import column

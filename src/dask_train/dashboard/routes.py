@@ -46,11 +46,9 @@ def add_pages(scheduler: Any, records: Records) -> None:
 
 
 def _find_scripts_beside_the_page(application: Any) -> None:
-    """Name bokeh's scripts as seen from the page, which all proxies leave as it is.
-
-    bokeh names them by the prefix. A browser does not find them there when a proxy takes another part of the path off,
-    as JupyterHub's does.
-    """
+    """Name bokeh's scripts as seen from the page, which all proxies leave as it is."""
+    # bokeh names them by the prefix. A browser does not find them there when a proxy takes another part of the path
+    # off, as JupyterHub's does.
     from bokeh.resources import Resources
 
     resources = application.resources

@@ -38,25 +38,17 @@ class CurveKey:
 
 @dataclass
 class Curve:
-    """The values of one score of one role, thinned as they grow; the last one is always there.
+    """The values of one score of one role, thinned as they grow; the last one is always there."""
 
-    Attributes
-    ----------
-    x, y
-        Points of the curve; a value that is not finite is NaN.
-    times
-        When each was heard, in seconds since the epoch.
-    least, most
-        The extreme values of all, also of those that were thinned out, each with its x. Values within an epoch do not
-        count: Keras reports means over a part of the rows there.
-    """
-
+    # Points of the curve; a value that is not finite is NaN.
     x: list[float] = field(default_factory=list)
     y: list[float] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)  # when each was heard, in seconds since the epoch
     count: int = 0
     every: int = 1
     along: str = ""
+    # The extreme values of all, also of those that were thinned out, each with its x. Values within an epoch do not
+    # count: Keras reports means over a part of the rows there.
     least: tuple[float, float] | None = None
     most: tuple[float, float] | None = None
 
