@@ -25,6 +25,7 @@ from dask_train.fitting.trees.checks import (
     check_resumes,
     check_rows,
     check_same_features,
+    check_same_queries,
     check_stops_early,
 )
 from dask_train.fitting.trees.result import grown, take_over
@@ -254,6 +255,7 @@ def _eval_sets(
             continue
         eval_data = make(what, x, y, others, known=data.schema)
         check_same_features(what, eval_data.columns, data.columns)
+        check_same_queries(what, eval_data.columns, data.columns)
         prefix = "" if is_own[number] else "val_" if is_own.count(False) == 1 else f"{name}_"
         sets.append(EvalSet(name=name, prefix=prefix, dataset=name, columns=eval_data.columns))
         sources[name] = eval_data.source(what)

@@ -91,6 +91,19 @@ def check_same_features(what: str, columns: Columns, of_data: Columns) -> None:
         )
 
 
+def check_same_queries(what: str, columns: Columns, of_data: Columns) -> None:
+    """Refuse rows to score that have queries where those to train on have none, or the other way round.
+
+    XGBoost would take all of a worker's rows for one query.
+    """
+    if (columns.groups is None) != (of_data.groups is None):
+        raise ValueError(
+            f"{what} has no numbers of queries, and the data has some. Pass eval_qid=, one for each set."
+            if columns.groups is None
+            else f"{what} has numbers of queries, and the data has none. Pass qid=, too, or leave eval_qid out."
+        )
+
+
 def _check_taken(model: Any, columns: Columns) -> None:
     """Refuse categories that an estimator takes no notice of."""
     column = columns.matrix

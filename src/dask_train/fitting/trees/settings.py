@@ -27,7 +27,7 @@ class TreesSettings(FitSettings):
         brought together on one worker: sort by it where there are many rows.
     validation_data, eval_set, eval_qid
         Rows that are scored after each round: ``(X, y)`` or ``(X, y, sample_weight)``, or a frame like ``x``; or what
-        the library takes.
+        the library takes. With ``qid``, ``eval_qid`` has the numbers of each set.
     verbose, workers
         As in :func:`dask_train.fit`; 2 writes a line for each round, and 0 workers grow trees in this process.
     """

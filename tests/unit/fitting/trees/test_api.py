@@ -162,6 +162,25 @@ def test_a_list_of_delayed_partitions_to_validate_on_is_one_set_however_many_the
     assert evals_of(settings, None, None, by_name={}) == [(settings.validation_data, None, {})]
 
 
+@pytest.mark.parametrize("scored", [{"validation_data": (X + 1, Y)}, {"eval_set": [(X + 1, Y)]}], ids=["tuple", "sets"])
+@pytest.mark.parametrize("library", [xgboost, lightgbm], ids=["xgboost", "lightgbm"])
+def test_rows_to_validate_on_have_queries_where_the_data_has_them(library, scored, monkeypatch):
+    tasks = []
+    monkeypatch.setattr(api, "launch", lambda role, *_, **__: tasks.append(role.task))
+    ranker, regressor = (
+        (xgboost.XGBRanker(), xgboost.XGBRegressor())
+        if library is xgboost
+        else (lightgbm.LGBMRanker(), lightgbm.LGBMRegressor())
+    )
+    what = r"^validation_data" if "validation_data" in scored else r"^eval_set\[0\]"
+    with pytest.raises(ValueError, match=f"{what} has no numbers of queries, and the data has some. Pass eval_qid="):
+        dt.fit(ranker, X, Y, qid=Y, workers=1, **scored)
+    with pytest.raises(ValueError, match=f"{what} has numbers of queries, and the data has none. Pass qid="):
+        dt.fit(regressor, X, Y, eval_qid=[Y], workers=1, **scored)
+    dt.fit(ranker, X, Y, qid=Y, eval_qid=[Y], workers=1, **scored)
+    assert tasks[0].evals[0].columns.groups == 2
+
+
 def test_rows_to_validate_on_have_one_list_of_weights():
     with pytest.raises(ValueError, match="validation_data has weights, and a list of weights was passed, too"):
         dt.fit(lightgbm.LGBMRegressor(), X, Y, validation_data=(X, Y, Y), eval_sample_weight=[Y])
