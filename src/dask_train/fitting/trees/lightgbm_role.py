@@ -67,7 +67,8 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     with patch.object(lightgbm.sklearn, "Dataset", sets.make), patch.object(lightgbm.sklearn, "train", rounds.train):
         estimator.fit(stand_in, labels, **settings)
     forget_class_weight(estimator)  # it was counted over all rows before
-    return {"estimator": estimator, "callbacks": rounds.callbacks[: len(task.settings.get("callbacks") or ())]}
+    callbacks = rounds.callbacks[: len(task.settings.get("callbacks") or ())]
+    return {"estimator": estimator, "callbacks": callbacks, "num_before": sets.num_before}
 
 
 def end_with(estimator: Any, number: int) -> None:

@@ -97,7 +97,7 @@ def grown(
         outcome,
         model=model,
         ledger=ledger,
-        best_epoch=_best(fitted),
+        best_epoch=_best(fitted, outcome.header["num_before"]),
         schema=schema,
         eval_sets={each.prefix: "validation" if each.prefix == "val_" else each.name for each in evals if each.prefix},
     )
@@ -131,9 +131,13 @@ def _take_states(callbacks: Sequence[Any], trained: Sequence[Any]) -> None:
             setattr(mine, name, value)
 
 
-def _best(estimator: Any) -> int | None:
+def _best(estimator: Any, num_before: int) -> int | None:
+    """Return the number of the best round of this fit, from 0; None if nothing has looked for it.
+
+    Libraries count from the first round of the model that was continued, whose own best round an estimator keeps.
+    """
     try:
         best = estimator.best_iteration if hasattr(type(estimator), "best_iteration") else estimator.best_iteration_ - 1
     except AttributeError:  # it was not looked for
         return None
-    return None if best < 0 else int(best)
+    return None if best < num_before else int(best) - num_before

@@ -62,7 +62,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     if estimator.callbacks:
         own["callbacks"] = rounds.callbacks_of(estimator.callbacks)
     vars(estimator).update(own)  # set_params would tell the booster
-    return {"estimator": estimator, "callbacks": ()}
+    return {"estimator": estimator, "callbacks": (), "num_before": rounds.num_before}
 
 
 def end_with(estimator: Any, number: int) -> None:
@@ -231,10 +231,16 @@ class XGBoostRounds:
         Of the role.
     loop
         In which they are.
+
+    Attributes
+    ----------
+    num_before
+        How many rounds the model had that this fit continues.
     """
 
     def __init__(self, task: TreesTask, loop: RoundLoop) -> None:
         self._task, self._loop = task, loop
+        self.num_before = 0
         self._booster: Any = None
         self._model: Any = None  # with which the booster begins
         self._ended = False  # whether a callback has ended the rounds
@@ -284,6 +290,7 @@ class XGBoostRounds:
         if draws := _draws(params):
             params = {**params, "seed_per_iteration": True}
         booster = xgboost.Booster(params, [dtrain, *(rows for rows, _ in evals)], model_file=self._model)
+        self.num_before = booster.num_boosted_rounds() - loop.position.steps
         self._booster = booster = self._resumed(booster) if resumes else container.before_training(booster)
         stop = 0 if self._ended else num_boost_round
         if resumes and loop.position.epoch < stop:
@@ -311,9 +318,8 @@ class XGBoostRounds:
         for callback in self._callbacks.unmatched:
             booster = callback.before_training(booster)
         if self._callbacks.resumed:
-            before = booster.num_boosted_rounds() - self._loop.position.steps
             for callback in self._callbacks.callbacks:
-                count_from(callback, before)
+                count_from(callback, self.num_before)
         return booster
 
     def _schedule(self, container: CallbackContainer) -> None:

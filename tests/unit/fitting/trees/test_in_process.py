@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import dask.array as da
 import lightgbm
@@ -85,6 +86,25 @@ def test_the_booster_of_lightgbm_ends_with_the_best_round():
         lightgbm.LGBMClassifier(n_estimators=2, verbosity=-1).fit(*rows, init_model=each) for each in (model, wanted)
     )
     np.testing.assert_array_equal(*(each.predict_proba(X) for each in more))
+
+
+@pytest.mark.parametrize("library", [xgboost, lightgbm], ids=["xgboost", "lightgbm"])
+def test_the_best_round_of_a_fit_that_continues_a_model_counts_from_its_own_first_one(library, tmp_path):
+    kind = {xgboost: xgboost.XGBClassifier, lightgbm: lightgbm.LGBMClassifier}[library]
+    quiet, name = ({}, "xgb_model") if library is xgboost else ({"verbosity": -1}, "init_model")
+    held_out = X[200:], Y[200:] ^ (X[200:, 1] > 0.5)
+    rows = {"x": X[:200], "y": Y[:200], "validation_data": held_out, "workers": 0, "verbose": 0}
+    made = partial(kind, n_estimators=60, learning_rate=0.3, early_stopping_rounds=3, **quiet)
+    start = kind(n_estimators=2, learning_rate=0.1, **quiet).fit(rows["x"], rows["y"])
+    rows[name] = start if library is xgboost else start.booster_
+    whole = dt.fit(made(), **rows)
+    (scores,) = whole.history.values()
+    assert whole.best_epoch == int(np.argmin(scores)) == len(whole.epoch) - 4
+    dt.fit(made(), **rows, checkpoint=tmp_path, stop="round >= 1")
+    again = dt.fit(made(), **rows, checkpoint=tmp_path, resume=True)
+    assert (again.best_epoch, again.epoch) == (whole.best_epoch, whole.epoch)
+    rows[name] = whole.model
+    assert dt.fit(kind(n_estimators=2, **quiet), **rows).best_epoch is None, "it was not looked for"
 
 
 @ESTIMATORS

@@ -27,7 +27,7 @@ def came(estimator, history, *callbacks):
     (num_rounds,) = {len(values) for values in history.values()}
     no_steps = {"read": [], "num_rows": 20, "warnings": [], "num_steps": 1, "applied": {}}
     return Outcome(
-        header={"estimator": estimator, "callbacks": callbacks},
+        header={"estimator": estimator, "callbacks": callbacks, "num_before": 0},
         history=history,
         epoch=list(range(num_rounds)),
         steps=num_rounds,
