@@ -21,6 +21,10 @@ from dask_train.trainers.common.rounds import RoundLoop
 # XGBoost's that found it, and the words of LightGBM's.
 _OF_NETWORK = re.compile(r"/collective/(?!\.\.)|\bSocket \w+ error|\bConnecting to rank|\bBinding port")
 
+# Objectives of XGBoost's classifiers: of more than two classes it sets the second in place of the first, and the fitted
+# estimator has that.
+_OF_CLASSES = ("'binary:logistic'", "'multi:softprob'")
+
 # How many differences a message names.
 _NAMED = 6
 
@@ -75,6 +79,8 @@ def configuration_of(task: TreesTask, session: Session, *, free: Set[str]) -> di
     """
     matrix = task.columns.matrix
     params = {name: repr(value) for name, value in task.estimator.get_params().items() if name not in free}
+    if hasattr(task.estimator, "predict_proba") and params.get("objective") in _OF_CLASSES:
+        params["objective"] = " or ".join(_OF_CLASSES)
     configuration = {name: value for name, value in params.items() if " at 0x" not in value}
     configuration |= {"rows": f"{session.num_rows:,}", "features": repr(matrix.names or matrix.row_shape[0])}
     if matrix.categories is not None:  # trees know them by their codes

@@ -88,6 +88,19 @@ def test_the_booster_of_lightgbm_ends_with_the_best_round():
     np.testing.assert_array_equal(*(each.predict_proba(X) for each in more))
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+@ESTIMATORS
+def test_the_fitted_estimator_itself_resumes_whatever_it_notes_of_the_classes(made, classes, tmp_path):
+    y = Y + (classes > 2) * (X[:, 1] > 1)
+    rows = {"x": X, "y": y, "workers": 0, "verbose": 0, "checkpoint": tmp_path}
+    model = made()
+    dt.fit(model, **rows)
+    assert len(dt.fit(model.set_params(n_estimators=6), **rows, resume=True).epoch) == 6
+    if isinstance(model, xgboost.XGBClassifier):
+        with pytest.raises(ValueError, match=r"objective=\"'binary:logistic' or .*\" there and \"'binary:hinge'\" here"):
+            dt.fit(made().set_params(objective="binary:hinge"), **rows, resume=True)
+
+
 @pytest.mark.parametrize("library", [xgboost, lightgbm], ids=["xgboost", "lightgbm"])
 def test_the_best_round_of_a_fit_that_continues_a_model_counts_from_its_own_first_one(library, tmp_path):
     kind = {xgboost: xgboost.XGBClassifier, lightgbm: lightgbm.LGBMClassifier}[library]
