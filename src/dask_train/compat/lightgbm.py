@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -40,6 +42,21 @@ def take_over_names(stand_in: Any, rows: Any) -> None:
     Replaces ``_has_non_default_feature_names``. Without it ``feature_names_in_`` of an estimator is wrong.
     """
     stand_in._has_non_default_feature_names = rows._has_non_default_feature_names
+
+
+@contextmanager
+def with_threads(estimator: Any, num_threads: int) -> Iterator[None]:
+    """Let an estimator have this number of threads meanwhile.
+
+    Replaces ``_other_params``, where ``set_params`` notes each parameter that it has set. Without it ``n_jobs`` of the
+    user's estimator is that of a worker after a fit.
+    """
+    n_jobs, noted = estimator.n_jobs, dict(estimator._other_params)
+    estimator.set_params(n_jobs=num_threads)
+    try:
+        yield
+    finally:
+        estimator.n_jobs, estimator._other_params = n_jobs, noted
 
 
 def forget_class_weight(estimator: Any) -> None:

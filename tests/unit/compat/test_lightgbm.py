@@ -48,6 +48,15 @@ def test_weights_of_classes_that_are_forgotten():
     assert model._class_weight is None
 
 
+def test_an_estimator_has_other_threads_meanwhile():
+    model = lightgbm.LGBMRegressor(n_jobs=5, **QUIET)
+    before = model.get_params()
+    with compat.with_threads(model, 2):
+        assert model.get_params()["n_jobs"] == 2
+    assert model.get_params() == before
+    assert "n_jobs" not in model._other_params
+
+
 def test_a_network_that_there_is_not_is_freed_as_well():
     compat.free_network()
 

@@ -19,7 +19,13 @@ import lightgbm
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from dask_train.compat.lightgbm import continue_stopping, forget_class_weight, set_best, take_over_names
+from dask_train.compat.lightgbm import (
+    continue_stopping,
+    forget_class_weight,
+    set_best,
+    take_over_names,
+    with_threads,
+)
 from dask_train.fitting.trees.callbacks import KeptCallbacks
 from dask_train.fitting.trees.lightgbm_params import last_scores, not_in_the_model, sums_by_row, training_params
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
@@ -49,7 +55,6 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     _check_rows(session, parts)
     is_classifier = isinstance(estimator, lightgbm.LGBMClassifier)
     classes = classes_of(session, parts) if is_classifier else None
-    estimator.set_params(n_jobs=session.num_threads)
     sets = DataSets(session, task, parts, classes)
     del parts  # what is spooled goes when its data set is made
     rounds = LightGBMRounds(task, session, loop, sets)
@@ -64,7 +69,11 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
         settings["eval_names"] = [each.name for each in task.evals]
         if task.columns.groups is not None:
             settings["eval_group"] = [settings["group"] for _ in task.evals]
-    with patch.object(lightgbm.sklearn, "Dataset", sets.make), patch.object(lightgbm.sklearn, "train", rounds.train):
+    with (
+        with_threads(estimator, session.num_threads),
+        patch.object(lightgbm.sklearn, "Dataset", sets.make),
+        patch.object(lightgbm.sklearn, "train", rounds.train),
+    ):
         estimator.fit(stand_in, labels, **settings)
     forget_class_weight(estimator)  # it was counted over all rows before
     callbacks = rounds.callbacks[: len(task.settings.get("callbacks") or ())]

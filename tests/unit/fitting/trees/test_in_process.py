@@ -33,6 +33,16 @@ def test_trees_are_those_of_the_estimators_own_fit(made, data):
 
 
 @ESTIMATORS
+def test_parameters_are_those_that_were_passed(made):
+    model, wanted = made().set_params(n_jobs=3), made().set_params(n_jobs=3)
+    for each in (model, made()):
+        before = each.get_params()
+        dt.fit(each, *LAZY, workers=0, verbose=0)
+        assert each.get_params() == before
+    np.testing.assert_array_equal(model.predict_proba(X), wanted.fit(X, Y).predict_proba(X))
+
+
+@ESTIMATORS
 def test_in_this_process_nothing_is_lost_that_could_continue_from_memory(made):
     model = made()
     dt.fit(model, *LAZY, workers=0, verbose=0, recovery="in_place")
