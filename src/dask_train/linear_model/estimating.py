@@ -149,7 +149,7 @@ class LinearEstimator(BaseEstimator):
         self.schema_ = schema
         check_names(self, X if schema is None else pd.DataFrame(X, columns=names_with_indicators(schema)), reset=True)
         self._check_targets(y, **self._checks)
-        return self._pose((X, labels() if is_classifier(self) else y))
+        return self._pose((X, repeated(labels()) if is_classifier(self) else y))
 
     def _check_params(self) -> None:
         """Check that parameters are valid; each class adds its own.
@@ -232,6 +232,11 @@ class LinearEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def repeated(labels: np.ndarray) -> np.ndarray:
+    """Return distinct labels, each twice: if all differ, scikit-learn warns that they could be those of a regression."""
+    return np.repeat(np.unique(labels), 2)
 
 
 def _categories(schema: FrameSchema | None) -> FrameSchema | None:

@@ -16,7 +16,7 @@ from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.blocks import over_blocks
 from dask_train.linear_model.checks import check_class_weight, check_number, check_solving, sorting_labels
 from dask_train.linear_model.collections import check_rows_unmasked, is_dask
-from dask_train.linear_model.estimating import LinearEstimator, warn
+from dask_train.linear_model.estimating import LinearEstimator, repeated, warn
 from dask_train.linear_model.families import Family, Logistic, Multinomial
 from dask_train.linear_model.fitting import Fitted, Task
 from dask_train.linear_model.posed import Posed
@@ -246,6 +246,6 @@ def _chances(raw: np.ndarray) -> np.ndarray:
 def _classes_of(y: Any) -> np.ndarray:
     with sorting_labels():
         if dask.is_dask_collection(y):
-            y = np.concatenate(over_blocks(np.unique, y))
+            y = repeated(np.concatenate(over_blocks(np.unique, y)))
         check_classification_targets(y)
         return np.unique(y)

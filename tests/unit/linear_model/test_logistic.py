@@ -10,6 +10,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from dask_train.linear_model import LogisticRegression
+from dask_train.linear_model.logistic import _classes_of
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal([0.0, 1.0], size=(120, 2))
@@ -39,6 +40,17 @@ def test_two_labels_of_any_kind_are_sorted_and_predicted_as_they_are(labels):
     assert (found.dtype, set(found.tolist())) == (y.dtype, set(labels))
     assert found.tolist() == np.asarray(labels)[wanted.predict(X)].tolist()
     assert model.score(X, y) == (found == y).mean()
+
+
+def test_many_classes_of_a_collection_are_taken_for_no_regression():
+    y = np.arange(120) % 30
+    assert _classes_of(on_dask(y)).tolist() == list(range(30))
+    posed = LogisticRegression()._posed_for(2, None, y[:0], lambda: np.unique(y))
+    assert posed.problem.classes.tolist() == list(range(30))
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        _classes_of(on_dask(SIGNAL))
+    with pytest.warns(UserWarning, match="could represent a regression problem"):
+        _classes_of(np.arange(30))
 
 
 @pytest.mark.parametrize(("y", "classes"), [(BINARY, 2), (CLASSES, 3)], ids=["two classes", "three"])

@@ -58,7 +58,8 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     sets = DataSets(session, task, parts, classes)
     del parts  # what is spooled goes when its data set is made
     rounds = LightGBMRounds(task, session, loop, sets)
-    labels = np.zeros(2) if classes is None else np.resize(classes, max(2, len(classes)))
+    # Each class twice: if all labels differ, scikit-learn warns that they could be those of a regression.
+    labels = np.zeros(2) if classes is None else np.resize(classes, max(2, 2 * len(classes)))
     stand_in = np.zeros((len(labels), *task.columns.matrix.row_shape))
     settings = {**task.settings, "init_model": task.start}
     if task.columns.groups is not None:

@@ -37,6 +37,11 @@ def test_a_classifier_of_lightgbm():
     pickle.loads(pickle.dumps(found.estimator)).predict(FRAME[:3])
 
 
+def test_many_classes_are_taken_for_no_regression():
+    found = grow(Alone(cut(X[:, :3], np.arange(600) % 30)), lightgbm.LGBMClassifier(n_estimators=1, verbose=-1), PLAIN)
+    assert found.estimator.classes_.tolist() == list(range(30))
+
+
 def test_rows_of_lightgbm_that_are_streamed_make_the_trees_of_rows_in_memory(monkeypatch, tmp_path):
     monkeypatch.setattr(spool, "spooled", partial(spooled, page_bytes=150 * X[0].nbytes))
     made = lightgbm.LGBMClassifier(n_estimators=4, num_leaves=7, subsample_for_bin=200, verbose=-1)
