@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dask_train.driver.history import History
-from dask_train.process.messages import Accounted, Pictured, Progress, Reported
+from dask_train.process.messages import Accounted, Pictured, Progress, Reported, WentOn
 from dask_train.run import events, messages
 from dask_train.run.commands import Finish, Verdict
 from dask_train.run.messages import RoleProcess
@@ -247,6 +247,16 @@ def test_a_rule_that_waited_for_what_nobody_reports_is_told_of(rule, scores, tol
     wanted = [f"stop looks at val_loss, which was never reported. {told}"] if told else []
     assert history.notices == wanted
     assert capsys.readouterr().err.count("never reported") == len(wanted)
+
+
+@pytest.mark.parametrize(("scores", "steps", "num_told"), [([], 0, 0), ([], 1, 1), ([{"loss": 1.0}], 0, 1)])
+def test_nothing_is_told_of_a_rule_where_a_checkpoint_left_nothing_to_train(scores, steps, num_told):
+    history = Drive().history
+    history.most_steps = steps
+    history.record(RoleProcess("worker", 0, 0), WentOn(covers=[("run-0", "worker", [])]))
+    history.scores.extend(scores)
+    history.finished(Finish(verdict=Verdict.OK), Threshold("val_loss < 0.1"))
+    assert len(history.notices) == num_told
 
 
 @pytest.mark.parametrize("finish", [None, Finish(verdict=Verdict.OK, what="stopped"), Finish(verdict=Verdict.STALLED)])
