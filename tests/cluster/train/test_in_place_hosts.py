@@ -1,4 +1,4 @@
-"""``fit(recovery="in_place")`` over two hosts: what is lost on one of them is replaced, and the others keep theirs."""
+"""``fit(recovery="in_place")`` over two hosts: workers that are lost are replaced, and others join and leave."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import dask_train as dt
 
 of_modules, of_keras, of_linear = (loaded(__file__, f"test_in_place{kind}") for kind in ("", "_keras", "_linear"))
 Fate, EPOCHS, STEPS = of_modules.Fate, of_modules.EPOCHS, of_modules.STEPS
+resized_modules = loaded(__file__, "test_resize")
+Doors, resized, RESIZED_STEPS = resized_modules.Doors, resized_modules.resized, resized_modules.STEPS
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +193,30 @@ def test_a_lost_worker_of_a_linear_model_is_replaced(cluster, until, solver, ran
 def all_processes(cluster):
     """What runs on both hosts, as this machine numbers them."""
     return {pid: command for host in (0, 1) for pid, command in cluster.processes(host).items()}
+
+
+# Workers join and leave
+
+
+@pytest.fixture(scope="module")
+def fixed(cluster, tmp_path_factory):
+    """The result of a run with a fixed number of workers."""
+    return resized_modules.fitted(cluster.client, Doors(tmp_path_factory.mktemp("fixed")))
+
+
+def hosts_of(cluster, run):
+    """The host of each rank."""
+    return {role["rank"]: cluster.host_of(role["address"]) for role in run.status()["roles"]}
+
+
+def test_workers_join_and_leave_over_hosts_and_the_model_is_that_of_a_fixed_number(cluster, tmp_path, fixed, wait_for):
+    first, last = f"training {RESIZED_STEPS + 3}", f"training {2 * RESIZED_STEPS + 5}"
+    doors = Doors(tmp_path, first, f"validation {2 * RESIZED_STEPS}", last)
+    run = resized_modules.fitted(cluster.client, doors, recovery="in_place", wait=False)
+    resized(run, doors, first, 3, wait_for)
+    resized(run, doors, f"validation {2 * RESIZED_STEPS}", 4, wait_for)
+    assert sorted(hosts_of(cluster, run).values()) == [0, 0, 1, 1]
+    resized(run, doors, last, 2, wait_for)
+    result = run.result()
+    resized_modules.check_same(result, fixed)
+    assert (len(result.attempts), result.notices) == (1, [])
