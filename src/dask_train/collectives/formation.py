@@ -40,13 +40,15 @@ class Formation:
 class ReplacingRun(Protocol):
     """The run, as a group sees it whose ranks are replaced."""
 
-    def form(self, size: int = 0) -> Formation:
+    def form(self, size: int = 0, or_size: int = 0) -> Formation:
         """Meet all ranks, those that were replaced among them.
 
         Parameters
         ----------
         size
             How many they are to be; 0 for one that comes new, which meets the others.
+        or_size
+            How many they may be as well, if others know that they are; 0 for no other number.
 
         Raises
         ------

@@ -27,6 +27,11 @@ from dask_train.errors import DaskTrainError
 
 # How often a rank that waits looks whether another one was lost.
 _LOOK_S = 0.02
+_CONFIRM = "confirm"
+
+
+class _OthersAheadError(Exception):
+    """Others have completed the call in hand, and wait in the number to come."""
 
 
 class ReplaceableGroup(ProcessGroup):
@@ -65,6 +70,8 @@ class ReplaceableGroup(ProcessGroup):
         self._mirrored: dict[int, bytes | None] = {}  # the last two
         self._unconfirmed: set[int] = set()  # borders that were mirrored since the last call
         self._has_met = True  # whether no call was made since the ranks have met
+        self._or_size = 0  # the number in which others may have met that have completed the call in hand; 0 for none
+        self._others: Formation | None = None  # as they have, with this rank
         self._to_pass: set[int] = set()  # those of them that are to go to the next host in the call in hand
         self._is_loose = False  # whether hosts could come through the call in hand before others have begun it
         self._give: Callable[[], Any] = lambda: None
@@ -109,6 +116,21 @@ class ReplaceableGroup(ProcessGroup):
         self._unconfirmed.add(number)  # a rank may have replaced its mirror at the border; which, others don't know
         self._calls.begin_again()
 
+    def confirm_last(self, size: int) -> None:
+        """Wait until all have come here, for the last time before :meth:`meet_others`, or before this rank leaves.
+
+        If this is interrupted, others may have completed it. They have left, or wait in the number to come, and do not
+        come back. All mirrors are confirmed then, so this rank has completed it as well as soon as it meets them.
+        """
+        self._or_size = size
+        try:
+            self.confirm()
+        except _OthersAheadError:
+            self._calls.made(_CONFIRM, [])
+            self._unconfirmed.clear()
+        finally:
+            self._or_size = 0
+
     def meet_others(self, size: int) -> None:
         """Continue with that many ranks. Those that join get the state of the border, at which all are.
 
@@ -117,12 +139,12 @@ class ReplaceableGroup(ProcessGroup):
         """
         self._calls.begin_again()
         self._meet_again(size)
-        if self.size != size:  # a rank that was lost as it came to this point has met as before, and so have all
+        if self.size != size:  # not without a fault of ours: who has confirmed meets only others that have
             self._run.start_all_again(f"{self.size} workers have met where {size} were to continue")
 
     def confirm(self) -> None:
         """Wait until all have come here."""
-        self._made("confirm", self._waited)
+        self._made(_CONFIRM, self._waited)
 
     def _waited(self) -> list[np.ndarray]:
         self._wait()
@@ -332,19 +354,27 @@ class ReplaceableGroup(ProcessGroup):
 
     def _met(self, size: int) -> Formation:
         try:
-            formation = self._run.form(size)
+            return self._run.form(size, self._or_size)
         except (DaskTrainError, ValueError, OSError) as error:
             self._run.start_all_again(f"workers could not meet again: {error}")
-        if len(formation.hosts.groups) > 1 and size not in (0, self.size):
-            self._run.start_all_again("workers join and leave on one host only, and there are several")
-        return formation
 
     def _meet_again(self, size: int = 0) -> None:
-        """Meet until no rank is lost meanwhile. Default of ``size``: as many as before."""
+        """Meet until no rank is lost meanwhile. Default of ``size``: as many as before.
+
+        Raises
+        ------
+        _OthersAheadError
+            Others have met in the number to come, with this rank, which is to come to its border first.
+        """
         while True:
-            self._memory.leave()  # else one that waits here for this rank, and not for the lost one, would wait on
-            self._leave_ring()
-            formation = self._met(size or self.size)
+            formation, self._others = self._others, None
+            if formation is None:
+                self._memory.leave()  # else one that waits here for this rank, and not for the lost one, would wait on
+                self._leave_ring()
+                formation = self._met(size or self.size)
+            if self._or_size and len(formation.hosts.addresses) == self._or_size:
+                self._others = formation
+                raise _OthersAheadError
             with suppress(PeerLostError):
                 self._take_up(formation)
                 return
@@ -425,7 +455,9 @@ class ReplaceableGroup(ProcessGroup):
     def close(self) -> None:
         """Release the memory, and leave the ring."""
         self._leave_ring()
-        for memory in self._left:
+        if self._others is not None and self._others.across is not None:
+            self._others.across.close()
+        for memory in (*self._left, *([] if self._others is None else [self._others.memory])):
             memory.close()
         super().close()
 

@@ -336,7 +336,7 @@ class Dispatch:
         roles = self._context.state.roles
         if command.beside is not None:
             return self.host_of(roles[command.beside].address)
-        if self._job.run.follows is None or self._job.plan.apart:
+        if self._job.run.follows is None or not self._job.plan.one_host:
             return ""
         others = [role.address for key, role in roles.items() if key not in command.roles and role.phase in ALIVE]
         return next(filter(None, map(self.host_of, others)), "")

@@ -1,4 +1,4 @@
-"""A run whose number of workers follows the Dask workers of its host; with parameter servers those of all hosts."""
+"""A run whose number of workers follows the Dask workers; those of its host, if it has to be on one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def _changed(driver: Driver, wanted: int, count: int) -> str:
         return ""
     except PlacementError as error:
         return str(error) if is_steady(driver.state) else ""  # it starts again, or comes to its end
-    where = "" if driver.state.plan.apart else " of its host"
+    where = " of its host" if driver.state.plan.one_host else ""
     say(f"{driver.job.id} continues with {wanted} workers: {count} Dask workers{where} can carry one each.")
     return ""
 
@@ -76,10 +76,10 @@ async def _num_places(driver: Driver, known: int, timeout_s: float) -> int:
     It waits until the number differs from ``known``, at most for ``timeout_s``.
     """
     state, host = driver.state, ""
-    for key in () if state.plan.apart else state.plan.training_keys():
+    for key in state.plan.training_keys() if state.plan.one_host else ():
         host = host or driver.dispatch.host_of(state.roles[key].address)
     places: dict[str, Any] = {"on": driver.job.run.on, "host": host, "needs": dict(driver.job.needs.get(ROLE, {}))}
-    places["on_one_host"] = not state.plan.apart
+    places["on_one_host"] = state.plan.one_host
     question: dict[str, Any] = {"run": driver.job.id, "places": places, "known": known, "timeout_s": timeout_s}
     answer = await driver.peer.ask("train_run_room", **question)
     return int(answer["count"]) if answer["status"] == "OK" else _UNKNOWN

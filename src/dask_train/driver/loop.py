@@ -131,7 +131,7 @@ class Driver(RunContext):
         }
         lease = {"lease_s": self.job.client_s, "keys": self.data.own_keys()}
         follows, plan = self.follows is not None, self.job.plan
-        lease |= {"in_place": plan.in_place or follows, "follows": follows and not plan.apart}
+        lease |= {"in_place": plan.in_place or follows, "follows": follows and plan.one_host}
         lease["cluster_maximum"] = cluster_maximum(self.peer.dask_end)
         answer = await self.peer.ask("train_run_open", run=self.job.id, client=self.peer.id, info=info, **lease)
         if answer["status"] != "OK":

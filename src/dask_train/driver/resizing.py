@@ -76,7 +76,7 @@ async def change(driver: Driver, workers: int, timeout_s: float = 0.0) -> None:
         raise
     assert driver.state.resize is not None
     if why := driver.state.resize.why:
-        count, where = driver.state.plan.counts[ROLE], "" if driver.state.plan.apart else " on the host of the run"
+        count, where = driver.state.plan.counts[ROLE], " on the host of the run" if driver.state.plan.one_host else ""
         raise PlacementError(
             f"Run {driver.job.id} continues with {count} workers, and not with {workers}.",
             f"{why[:1].upper()}{why[1:].rstrip('.')}.",

@@ -60,6 +60,8 @@ class RunSettings(CheckedSettings):
         Number of runs like this one that share the cores of each host.
     resizes
         Raises where that many workers can't train what the run trains. None: their number stays.
+    one_host
+        Whether all workers have to be on one host.
     follows
         Bounds of the number of workers where it follows the Dask workers. None: it does not.
     epoch_rules
@@ -81,6 +83,7 @@ class RunSettings(CheckedSettings):
     progress: bool | None = unlisted(None)
     runs_on_host: int = unlisted(1)
     resizes: Callable[[int], None] | None = unlisted(None)
+    one_host: bool = unlisted(False)
     follows: WorkerBounds | None = unlisted(None)
     epoch_rules: tuple[StopRule, ...] = unlisted(())
 

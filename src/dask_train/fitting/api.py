@@ -184,9 +184,9 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     workers
         Number of processes. Default: one per host, with all of its cores; one per GPU that ``gpus`` gives; one per Dask
         worker with ``ps``. 0 trains in this process, as one worker would, where a debugger can follow. ``(2, 8)``
-        follows the cluster: one process per Dask worker of the run's host, at least 2 and at most 8, which join and
-        leave while others train; for models and settings of ``recovery="in_place"``, which it implies, and with ``ps``
-        of all hosts, from 1 on.
+        follows the cluster: one process per Dask worker, at least 2 and at most 8, which join and leave while others
+        train; for models and settings of ``recovery="in_place"``, which it implies, and with ``ps`` from 1 on. With
+        ``virtual_workers``, the Dask workers of one host count.
     ps
         Number of parameter servers, which share the weights. Default: 0, synchronous training.
     scorer

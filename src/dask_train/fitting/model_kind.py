@@ -268,6 +268,10 @@ class ModelKind(ABC):
         if isinstance(settings, LoopSettings):
             check_share(settings.rows, workers)
 
+    def needs_one_host(self, call: FitCall) -> bool:
+        """Return whether all workers of this run have to be on one host."""
+        return False
+
     def size_check(self, call: FitCall) -> Callable[[int], None] | None:
         """Return a function that checks whether a number of workers can share a batch, for a run that is resized.
 

@@ -72,7 +72,8 @@ def started(kind: ModelKind, call: FitCall, rows: FitRows, prepared: Any) -> Any
     """
     call, rows = _with_workers(kind, call, rows)
     work = kind.work(call, rows, prepared)
-    run = replace(call.run, resizes=kind.size_check(call) if kind.grows else None)
+    sizes = kind.size_check(call) if kind.grows else None
+    run = replace(call.run, resizes=sizes, one_host=kind.needs_one_host(call))
     start: Any = run_in_process if call.workers == 0 else launch
     return start(
         work.functions,
@@ -164,7 +165,7 @@ def number_to_begin_with(kind: ModelKind, call: FitCall) -> int:
     assert run.client is not None
     assert run.follows is not None
     needs = run.needs(kind.roles(call)).get("worker", {})
-    return followed_workers(run.client, run.on, needs, run.follows, on_one_host=call.in_place)
+    return followed_workers(run.client, run.on, needs, run.follows, on_one_host=kind.needs_one_host(call))
 
 
 def check_most(run: RunSettings, rows: int) -> None:

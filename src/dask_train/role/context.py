@@ -66,8 +66,8 @@ class Link(Protocol):
     def leave(self, stream: Stream) -> None:
         """Say that no more groups of this epoch are needed."""
 
-    def meet(self, address: str, size: int = 0, *, joins: bool = False) -> Met:
-        """Wait until all training roles, or ``size``, wait for each other; return where.
+    def meet(self, address: str, size: int = 0, or_size: int = 0, *, joins: bool = False) -> Met:
+        """Wait until all training roles, or ``size``, or ``or_size``, wait for each other; return where.
 
         With ``joins`` it waits long.
         """

@@ -244,7 +244,7 @@ class SocketLink:
         """Report that no more groups are needed."""
         self.tell(StreamLeft(stream=stream))
 
-    def meet(self, address: str, size: int = 0, *, joins: bool = False) -> Met:
+    def meet(self, address: str, size: int = 0, or_size: int = 0, *, joins: bool = False) -> Met:
         """Wait for the other training roles, which wait for this one.
 
         Parameters
@@ -253,6 +253,8 @@ class SocketLink:
             Where they reach it.
         size
             How many they are to be. Default: 0, as many as the run has, or as the others wait for.
+        or_size
+            How many they may be as well, if the others wait for that. Default: 0, there is no other number.
         joins
             Whether the others train, and come when they have ended what is in hand: they have the run's deadlines.
 
@@ -261,7 +263,7 @@ class SocketLink:
         StalledError
             They do not within ``train.progress.timeout``.
         """
-        self.tell(Meets(address=address, size=size))
+        self.tell(Meets(address=address, size=size, or_size=or_size))
         ends = time.monotonic() + self._answer_timeout_s
         try:
             while True:

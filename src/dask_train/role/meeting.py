@@ -89,17 +89,17 @@ class Meeting:
         memory = SharedMemory(SharedMemory.create(), 0, 1)
         return ProcessGroup(Hosts.of(["here:0"]), 0, memory, None, self._patience_s)
 
-    def _met_at(self, holder: socket.socket, size: int = 0) -> Met:
+    def _met_at(self, holder: socket.socket, size: int = 0, or_size: int = 0) -> Met:
         """Tell the run that this role waits for the others, and return where all are."""
         me, joins = self._me, self._joins
         self._joins = False
-        met = self._link.meet(address_of(me.host, holder), size, joins=joins)
+        met = self._link.meet(address_of(me.host, holder), size, or_size, joins=joins)
         if met.error:
             raise ValueError(f"{me.role} {me.rank} waits for the other training roles, and {met.error}.")
         self.has_joined |= joins
         return met
 
-    def form(self, size: int = 0) -> Formation:
+    def form(self, size: int = 0, or_size: int = 0) -> Formation:
         """Meet all training roles of a run whose lost ones are replaced in place, those that were replaced among them.
 
         If one is lost meanwhile, they meet once more, with the one that takes its place.
@@ -108,6 +108,8 @@ class Meeting:
         ----------
         size
             Number of roles that are to meet. Default: 0, those that the others wait for.
+        or_size
+            Another number in which they may meet, if the others do. Default: 0, there is none.
 
         Raises
         ------
@@ -119,7 +121,7 @@ class Meeting:
         rank = self._me.members.index((self._me.role, self._me.rank))
         while True:
             with hold_port() as holder, suppress(PeerLostError):
-                met = self._met_at(holder, size)
+                met = self._met_at(holder, size, or_size)
                 hosts, credentials = Hosts.of(met.addresses), Credentials(key=met.secret, tls=self._me.tls)
                 timeouts_s = self._timeout_s, self._patience_s
                 return formed(hosts, rank, credentials, met.attempts, timeouts_s, partial(self._look, met))

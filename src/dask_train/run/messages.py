@@ -45,11 +45,13 @@ class Started(Message):
 class Meets(Message):
     """The role waits for all training roles, to do something together; they reach it at ``address``.
 
-    ``size`` is how many they are to be where that is known, and else 0.
+    ``size`` is how many they are to be where that is known, and else 0. They may also be ``or_size``, if that is not 0:
+    then this one has begun the last call in the old number, and others may have completed it.
     """
 
     address: str
     size: int = 0
+    or_size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

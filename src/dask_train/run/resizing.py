@@ -31,8 +31,6 @@ def asked(turn: StateUpdate, event: events.ResizeAsked) -> None:
     turn.resize = SizeChange(number=event.number, size=event.size)
     if turn.phase is not Phase.RUNNING or not (turn.plan.apart or (turn.met and turn.plan.in_place)):
         _settle(turn, "it does not train")
-    elif not (turn.plan.apart or turn.on_one_host):
-        _settle(turn, "its workers are on several hosts")
     elif event.size == turn.plan.counts[ROLE]:
         _settle(turn)
     elif not (keys := joining(turn)):
@@ -43,7 +41,7 @@ def asked(turn: StateUpdate, event: events.ResizeAsked) -> None:
                 turn.place_anew(key)
             else:
                 turn.roles[key] = Role(since=turn.time, progressed=turn.time)
-        beside = None if turn.plan.apart else _FIRST
+        beside = _FIRST if turn.plan.one_host else None
         turn.do(PlaceRoles(roles=keys, timeout_s=event.timeout_s, beside=beside))
 
 
@@ -104,9 +102,7 @@ def wait(turn: StateUpdate) -> None:
     places = [turn.roles[key].meets_at for key in keys]
     if not all(places):
         return
-    if not turn.on_one_host:
-        give_up(turn, "its workers are on several hosts")
-    elif {place.rpartition(":")[0] for place in places} != {turn.met_on}:
+    if turn.plan.one_host and {place.rpartition(":")[0] for place in places} != {turn.met_on}:
         give_up(turn, "there is room for more workers on other hosts only")
     else:
         _tell_first(turn)
@@ -141,13 +137,21 @@ def done_if_left(turn: StateUpdate) -> None:
 
 
 def meeting(turn: StateUpdate) -> tuple[Key, ...]:
-    """Return the roles that meet anew, if they all wait for each other in their new number."""
+    """Return the roles that meet anew, if they all wait for each other in their new number.
+
+    Those that would meet in either number do so in the new one if any role has completed the last call in the old one:
+    one that waits in the new number, or one that has left.
+    """
     resize = _told(turn)
     if resize is None:
         return ()
     keys = tuple((ROLE, rank) for rank in range(resize.size))
-    met = all(turn.roles[key].meets_at and turn.roles[key].meets_size in (0, resize.size) for key in keys)
-    return keys if met and any(turn.roles[key].meets_size for key in keys) else ()
+    roles = [turn.roles[key] for key in keys]
+    if not all(role.meets_at and resize.size in (role.meets_size or resize.size, role.meets_or) for role in roles):
+        return ()
+    some_have_left = any(has_left(turn, key) for key in turn.plan.training_keys())
+    is_sure = any(resize.size in (role.meets_size, some_have_left and role.meets_or) for role in roles)
+    return keys if is_sure else ()
 
 
 def waits_as_before(turn: StateUpdate) -> bool:

@@ -60,6 +60,8 @@ class RunPlan:
         Whether the training roles wait for each other, so that the loss of one is an exception in the others.
     in_place
         Whether these can continue with a new one in place of a lost one.
+    one_host
+        Whether all training roles have to be on one host.
     needs_agents
         Whether only the agent of a lost one knows which rows it has read. If its Dask worker is lost, too, it is not
         replaced in place then.
@@ -76,6 +78,7 @@ class RunPlan:
     replaceable: frozenset[str] = frozenset()
     agree: bool = False
     in_place: bool = False
+    one_host: bool = False
     needs_agents: bool = False
     recovery: RecoveryPolicy | None = None
     placement_s: float = 60.0
@@ -126,9 +129,9 @@ class Role:
         Why its process was ended, so that another one can take its place; empty if it was not.
     awaits_client
         Whether it waits for a value of the client's.
-    meets_at, meets_size
+    meets_at, meets_size, meets_or
         Where it waits for the other training roles; empty while it does not. And how many they are to be; 0 if it
-        does not know.
+        does not know. And which other number it meets as well; 0 if none.
     alone
         Whether it was started again alone, while others train.
     """
@@ -146,6 +149,7 @@ class Role:
     awaits_client: bool = False
     meets_at: str = ""
     meets_size: int = 0
+    meets_or: int = 0
     alone: bool = False
 
 
@@ -210,8 +214,8 @@ class RunState:
         Whether all partitions are computed.
     met
         Whether the training roles have met, and wait for each other from then on, as where the plan says so.
-    on_one_host, met_on
-        Whether they have met on one host, and on which; of several, the first one by its name.
+    met_on
+        On which host they have met; of several, the first one by its name.
     resize
         The number of workers that was asked for last while the run trains; None if none was.
     progressed
@@ -240,7 +244,6 @@ class RunState:
     roles: Mapping[Key, Role] = field(default_factory=dict)
     data_ready: bool = False
     met: bool = False
-    on_one_host: bool = False
     met_on: str = ""
     resize: SizeChange | None = None
     progressed: float = 0.0

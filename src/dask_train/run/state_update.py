@@ -10,6 +10,8 @@ from dask_train.run.messages import Kill, Message, RoleProcess
 from dask_train.run.state import ALIVE, Phase, Role, RolePhase, RunState
 
 _ENDED = (RolePhase.RETURNED, RolePhase.GONE)
+# A role that does not wait for the others.
+NOT_MEETING: dict[str, Any] = {"meets_at": "", "meets_size": 0, "meets_or": 0}
 
 
 class StateUpdate:
@@ -23,7 +25,7 @@ class StateUpdate:
         self.phase, self.since = state.phase, state.since
         self.roles = dict(state.roles)
         self.data_ready = state.data_ready
-        self.met, self.on_one_host, self.met_on = state.met, state.on_one_host, state.met_on
+        self.met, self.met_on = state.met, state.met_on
         self.resize = state.resize
         self.progressed = state.progressed
         self.losses = state.losses
@@ -63,8 +65,8 @@ class StateUpdate:
         """Let a role wait for room for its next attempt; with the number of this, all start again."""
         alone, attempt = attempt is None, self.roles[key].attempt + 1 if attempt is None else attempt
         # The address for its peers stays until it is ready: TensorFlow starts no server with an empty one of another.
-        forgotten: dict[str, Any] = {"address": "", "pid": 0, "awaits_client": False, "fenced": ""}
-        self.move(key, RolePhase.PLACING, attempt=attempt, alone=alone, meets_at="", meets_size=0, **forgotten)
+        forgotten: dict[str, Any] = {"address": "", "pid": 0, "awaits_client": False, "fenced": "", **NOT_MEETING}
+        self.move(key, RolePhase.PLACING, attempt=attempt, alone=alone, **forgotten)
 
     def made_progress(self, key: Key) -> None:
         """Note that a role moves."""

@@ -12,7 +12,7 @@ from typing import Any
 from dask_train.run import deadlines, events, lost_roles, messages, resizing
 from dask_train.run.commands import Command, Finish, Free, Key, PlaceRoles, Verdict
 from dask_train.run.state import ALIVE, Phase, Role, RolePhase, RunPlan, RunState, name_of
-from dask_train.run.state_update import StateUpdate
+from dask_train.run.state_update import NOT_MEETING, StateUpdate
 
 _RETURNED = "the training roles have returned"
 
@@ -149,7 +149,11 @@ def _client_waits(update: StateUpdate, event: events.ClientWaits) -> None:
 
 
 def _meets(update: StateUpdate, key: Key, message: messages.Meets) -> None:
-    update.change(key, meets_at=message.address, meets_size=message.size)
+    update.change(key, meets_at=message.address, meets_size=message.size, meets_or=message.or_size)
+    if key in resizing.leftover(update) and key not in resizing.joining(
+        update
+    ):  # the others have continued without it, which it did not know yet
+        update.forget(key)
     resizing.wait(update)
     _let_meet(update)
 
@@ -165,14 +169,14 @@ def _let_meet(update: StateUpdate) -> None:
         answer = messages.Met(error=f"{name_of(returned)} has returned, and takes part in no collective call any more")
     elif len(waiting) == len(members) and (other_number or resizing.waits_as_before(update)):
         hosts = {address.rpartition(":")[0] for address in waiting.values()}
-        update.met, update.on_one_host, update.met_on = True, len(hosts) == 1, min(hosts)
+        update.met, update.met_on = True, min(hosts)
         attempts = tuple(update.roles[key].attempt for key in members) if update.plan.in_place else ()
         answer = messages.Met(addresses=tuple(waiting.values()), attempts=attempts)
     else:
         return
     for key in waiting:
         update.tell(key, answer)
-        update.change(key, meets_at="", meets_size=0)
+        update.change(key, **NOT_MEETING)
     if other_number:
         resizing.done(update)
 

@@ -23,7 +23,8 @@ class Capacity:
     """One Dask worker as a place for role processes.
 
     ``used`` are the role processes that it carries, of all runs; ``resources`` what is left of those that it declares,
-    ``declared`` all of them; ``why_not`` says why it takes none now, empty if it does.
+    ``declared`` all of them; ``why_not`` says why it takes none now, empty if it does. One that ``is_near`` is on a
+    host of the run that asks: it is preferred among those that carry as many roles.
     """
 
     address: str
@@ -33,6 +34,7 @@ class Capacity:
     resources: dict[str, float] = field(default_factory=dict)
     declared: dict[str, float] = field(default_factory=dict)
     why_not: str = ""
+    is_near: bool = False
 
     def provides(self, needs: Needs) -> bool:
         return all(self.resources.get(name, 0) >= amount for name, amount in needs.items())
@@ -87,6 +89,7 @@ def place(
                 worker.used >= worker.threads,
                 host not in ("", worker.host),
                 worker.used,
+                not worker.is_near,
                 per_host[worker.host],
                 -worker.threads,
                 last not in ("", worker.address),

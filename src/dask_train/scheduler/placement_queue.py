@@ -150,6 +150,8 @@ class PlacementQueue:
         own = self._own(request, capacities) if request.run.is_oversubscribed or request.may_oversubscribe else 0
         room = self._device_room(request)
         wishes: dict[str, Any] = {"hosts": request.hosts, "before": request.before}
+        near = self._hosts_of(request.run) if request.run.in_place else ()
+        capacities = [replace(capacity, is_near=capacity.host in near) for capacity in capacities]
         wishes["may_share"] = not self._more_may_come(request)
         places = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device, **wishes)
         if places is not None and len(request.needs) + own > sum(capacity.threads for capacity in capacities):
@@ -173,6 +175,11 @@ class PlacementQueue:
         where = run.places[key][0].rpartition(":")[0]
         workers = self.scheduler.workers.values()
         return next((str(ws.host) for ws in workers if ws.address.rpartition(":")[0] == where), "")
+
+    def _hosts_of(self, run: KnownRun) -> set[str]:
+        """Return the hosts on which a run has roles; what its workers send each other there goes through memory."""
+        workers = self.scheduler.workers
+        return {str(workers[address].host) for address, _ in run.places.values() if address in workers}
 
     def num_places(
         self,

@@ -88,7 +88,7 @@ class KnownRun:
     keys: list[Any] = field(default_factory=list)  # what is computed for it alone
     over: bool = False
     is_oversubscribed: bool = False  # it has more roles than there are threads
-    follows: bool = False  # its number of workers follows the Dask workers of its host
+    follows: bool = False  # its number of workers follows the Dask workers of its host, on which all have to be
     in_place: bool = False  # lost roles are replaced while the others wait for them, or continue
     cluster_maximum: float | None = None  # the most Dask workers of its client's cluster if known, 0 if it adds none
 

@@ -126,7 +126,7 @@ class InProcessLink:
         """Never asked: nothing is streamed."""
         raise NotImplementedError
 
-    def meet(self, address: str, size: int = 0, *, joins: bool = False) -> Met:
+    def meet(self, address: str, size: int = 0, or_size: int = 0, *, joins: bool = False) -> Met:
         """Never asked: there is one rank."""
         raise NotImplementedError
 

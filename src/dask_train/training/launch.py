@@ -105,7 +105,7 @@ def launch(
     sent = {role: once[id(functions[role])] for role in counts}  # one object for roles of one function travels once
     defaults = {role for role in counts if functions[role] is adapter.default_role(role)}
     job = Job(
-        plan=plan_of(counts, sources, adapter, run.recovery, defaults),
+        plan=plan_of(counts, sources, adapter, run.recovery, defaults, one_host=run.one_host),
         functions=sent,
         names={role: named_of(functions[role]) for role in counts},
         framework=adapter,
@@ -317,6 +317,8 @@ def plan_of(
     adapter: Framework,
     policy: RecoveryPolicy | None,
     services: set[str],
+    *,
+    one_host: bool = False,
 ) -> RunPlan:
     """Return what the course of a run depends on."""
     deadlines = Deadlines.from_dask_config()
@@ -331,6 +333,7 @@ def plan_of(
         replaceable=frozenset(replaceable),
         agree=agree,
         in_place=agree and adapter.replaces_in_place,
+        one_host=one_host,
         needs_agents=not adapter.rows_are_known,
         recovery=policy,
         placement_s=deadlines.placement_s,

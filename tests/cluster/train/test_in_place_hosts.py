@@ -1,10 +1,11 @@
-"""``fit(recovery="in_place")`` over two hosts: what is lost on one of them is replaced, and the others keep theirs."""
+"""``fit(recovery="in_place")`` over two hosts: workers that are lost are replaced, and others join and leave."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+import time
 
 import dask.array as da
 import psutil
@@ -15,6 +16,10 @@ import dask_train as dt
 
 of_modules, of_keras, of_linear = (loaded(__file__, f"test_in_place{kind}") for kind in ("", "_keras", "_linear"))
 Fate, EPOCHS, STEPS = of_modules.Fate, of_modules.EPOCHS, of_modules.STEPS
+resizing, resized_modules, resized_keras = (
+    loaded(__file__, name) for name in ("resizing", "test_resize", "test_resize_keras")
+)
+Doors, resized, RESIZED_STEPS = resized_modules.Doors, resized_modules.resized, resized_modules.STEPS
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +196,103 @@ def test_a_lost_worker_of_a_linear_model_is_replaced(cluster, until, solver, ran
 def all_processes(cluster):
     """What runs on both hosts, as this machine numbers them."""
     return {pid: command for host in (0, 1) for pid, command in cluster.processes(host).items()}
+
+
+# Workers join and leave
+
+
+@pytest.fixture(scope="module")
+def fixed(cluster, tmp_path_factory):
+    """The result of a run with a fixed number of workers."""
+    return resized_modules.fitted(cluster.client, Doors(tmp_path_factory.mktemp("fixed")))
+
+
+def hosts_of(cluster, run):
+    """The host of each rank."""
+    return {role["rank"]: cluster.host_of(role["address"]) for role in run.status()["roles"]}
+
+
+def test_workers_join_and_leave_over_hosts_and_the_model_is_that_of_a_fixed_number(cluster, tmp_path, fixed, wait_for):
+    first, last = f"training {RESIZED_STEPS + 3}", f"training {2 * RESIZED_STEPS + 5}"
+    doors = Doors(tmp_path, first, f"validation {2 * RESIZED_STEPS}", last)
+    run = resized_modules.fitted(cluster.client, doors, recovery="in_place", wait=False)
+    resized(run, doors, first, 3, wait_for)
+    resized(run, doors, f"validation {2 * RESIZED_STEPS}", 4, wait_for)
+    assert sorted(hosts_of(cluster, run).values()) == [0, 0, 1, 1]
+    resized(run, doors, last, 2, wait_for)
+    result = run.result()
+    resized_modules.check_same(result, fixed)
+    assert (len(result.attempts), result.notices) == (1, [])
+
+
+def test_a_run_follows_the_dask_workers_of_all_hosts(cluster, tmp_path, fixed, wait_for):
+    """It begins beside another run, on one Dask worker of each host, and grows when that one ends."""
+
+    def wait_until_stopped(session):
+        while not session.should_stop():
+            time.sleep(0.05)
+
+    taken = [cluster.workers_on(host)[0] for host in (0, 1)]
+    other = dt.train(wait_until_stopped, roles={"worker": 2}, on=taken, client=cluster.client, wait=False)
+    wait_for(lambda: str(other.status()["phase"]) == "running", "the other run has its places", timeout_s=60)
+    door = "training 3"
+    doors = Doors(tmp_path, door)
+    run = resized_modules.fitted(cluster.client, doors, workers=(2, 4), wait=False)
+    wait_for(lambda: doors.waits(door), "the first worker waits", timeout_s=resizing.WAIT_S)
+    assert sorted(hosts_of(cluster, run).values()) == [0, 1]
+    other.stop()
+    resizing.wait_until_told(run, 4, wait_for)
+    doors.opened(door)
+    result = run.result()
+    resized_modules.check_same(result, fixed)
+    assert {line.rank for line in result.ledger.lines} == set(range(4))
+    assert (len(result.attempts), result.notices) == (1, [])
+
+
+@pytest.mark.slow
+def test_a_run_shrinks_when_dask_workers_of_either_host_are_retired(hosts, no_leaks, tmp_path, fixed, wait_for):
+    with no_leaks(), hosts(2, workers_per_host=2) as cluster:
+        door = f"training {RESIZED_STEPS + 5}"
+        doors = Doors(tmp_path, door)
+        run = resized_modules.fitted(cluster.client, doors, workers=(2, 4), wait=False)
+        wait_for(lambda: doors.waits(door), "the first worker waits", timeout_s=resizing.WAIT_S)
+        addresses = {role["rank"]: role["address"] for role in run.status()["roles"]}
+        cluster.client.retire_workers([addresses[2], addresses[3]])
+        resizing.wait_until_told(run, 2, wait_for)
+        doors.opened(door)
+        result = run.result()
+        resized_modules.check_same(result, fixed)
+        assert {line.rank for line in result.ledger.lines if line.epoch == EPOCHS - 1} == {0, 1}
+        assert result.notices == []
+        del run, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [[], ["1 training"], ["0 now"], ["2 training"]], ids=str)
+def test_workers_that_are_lost_while_others_join_or_leave_over_hosts_are_replaced(
+    cluster, tmp_path, fixed, wait_for, kills
+):
+    """The third one is on the host of one of the others."""
+    first, last = "training 2", f"training {RESIZED_STEPS + 5}"
+    doors = Doors(tmp_path, first, last)
+    run = resized_modules.fitted(cluster.client, doors, recovery="in_place", wait=False)
+    resized(run, doors, first, 3, wait_for, *kills)
+    resized(run, doors, last, 2, wait_for, *kills)
+    result = run.result()
+    assert len(result.attempts) == 1 + 2 * len(kills), [attempt.reason for attempt in result.attempts]
+    resized_modules.check_same(result, fixed)
+
+
+@pytest.mark.slow
+def test_workers_of_a_keras_model_join_and_leave_over_hosts(cluster, tmp_path, wait_for):
+    steps = resized_keras.STEPS
+    (whole := tmp_path / "whole").mkdir()
+    wanted = resized_keras.fitted(cluster.client, whole)
+    within, at_end, last = 2, steps - 1, 2 * steps + 2
+    run = resized_keras.fitted(cluster.client, tmp_path, (within, at_end, last), recovery="in_place", wait=False)
+    resized_keras.resized(run, tmp_path, within, 3, wait_for)
+    resized_keras.resized(run, tmp_path, at_end, 4, wait_for, (1, at_end + 1))
+    resized_keras.resized(run, tmp_path, last, 2, wait_for)
+    result = run.result()
+    resized_keras.check_same(result, wanted)
+    assert len(result.attempts) == 2, [attempt.reason for attempt in result.attempts]

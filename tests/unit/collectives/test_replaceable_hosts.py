@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from dask_train.collectives import ring as ring_module
-from dask_train.collectives.mirror import Mirrors
 from dask_train.collectives.replaceable import ReplaceableGroup
-from dask_train.collectives.shared_memory import SharedMemory
 
 _found = importlib.util.spec_from_file_location("losing_ranks", Path(__file__).with_name("losing_ranks.py"))
 _module = importlib.util.module_from_spec(_found)
 _found.loader.exec_module(_module)
-Course, Lost, RestartError = _module.Course, _module.Lost, _module.RestartError
+Course, Lost, Moments, RestartError = _module.Course, _module.Lost, _module.Moments, _module.RestartError
 joined, lived, lived_with_losses = _module.joined, _module.lived, _module.lived_with_losses
 
 STEPS = 4
@@ -196,60 +194,24 @@ def test_who_waits_for_a_total_that_the_other_host_has_already_gets_it(in_thread
     assert (course.attempts, answered) == ([0, 0, 1, 0], [(3, "add")])
 
 
-class Moments:
-    """Counts moments of ranks within calls, around each wait and each exchange with other hosts, and ends one there.
+def moments_of(moments, in_threads, hosts, at=None, first=()):
+    """What ranks come to where one is lost at a moment: rank and number; after these losses."""
+    moments.begin(at)
+    left, layout = list(first), LAYOUTS[hosts]
+    course = Course(len(layout), hosts=layout)
 
-    A moment is of the thread of a rank: what other threads send goes on for as long as it can.
-    """
+    def life(rank):
+        def dies(step, point):
+            moments.mark(rank, step, point)
+            if (rank, step, point) not in left:
+                return False
+            left.remove((rank, step, point))
+            return True
 
-    def __init__(self, monkeypatch):
-        self.own, self.counts, self.at, self.lost = threading.local(), {}, None, False
-        self.marks = {}  # by rank, step and point: how many moments have been
-        for cls, name in (
-            (SharedMemory, "arrive"),
-            (SharedMemory, "leave"),
-            (ring_module._Incoming, "recv_into"),
-            (Mirrors, "put_packed"),
-            *((ring_module.Ring, name) for name in ("__call__", "broadcast", "gather", "meet", "pass_on")),
-        ):
-            monkeypatch.setattr(cls, name, self._between(getattr(cls, name)))
+        moments.own.rank = rank
+        return train(course, rank, dies)
 
-    def _between(self, function):
-        def called(*args, **settings):
-            self._pass()
-            found = function(*args, **settings)
-            self._pass()
-            return found
-
-        return called
-
-    def _pass(self):
-        rank = getattr(self.own, "rank", None)
-        if rank is None:
-            return
-        self.counts[rank] = self.counts.get(rank, 0) + 1
-        if self.at == (rank, self.counts[rank]) and not self.lost:
-            self.lost = True
-            raise Lost
-
-    def of(self, in_threads, hosts, at=None, first=()):
-        """What ranks come to where one is lost at a moment: rank and number; after these losses."""
-        self.counts, self.at, self.lost, left = {}, at, False, list(first)
-        layout = LAYOUTS[hosts]
-        course = Course(len(layout), hosts=layout)
-
-        def life(rank):
-            def dies(step, point):
-                self.marks.setdefault((rank, step, point), self.counts.get(rank, 0))
-                if (rank, step, point) not in left:
-                    return False
-                left.remove((rank, step, point))
-                return True
-
-            self.own.rank = rank
-            return train(course, rank, dies)
-
-        return lived(in_threads, course, life), course.attempts
+    return lived(in_threads, course, life), course.attempts
 
 
 @pytest.fixture
@@ -272,12 +234,12 @@ ALL = [("two by two", rank) for rank in range(4)] + [("one and two", rank) for r
 )
 def test_who_is_lost_at_any_moment_of_a_step_changes_nothing(in_threads, undisturbed, moments, hosts, rank, every):
     """Also at the last border; who is lost after that may find that others have returned."""
-    moments.of(in_threads, hosts)
+    moments_of(moments, in_threads, hosts)
     marks = moments.marks
     step = range(marks[rank, 1, "flags"] + 1, marks[rank, 2, "flags"] + 2, every)
     last = range(marks[rank, STEPS - 1, "sum"] + 1, marks[rank, STEPS, "end"] + 2, every)
     for moment in [*step, *last]:
-        found, attempts = moments.of(in_threads, hosts, (rank, moment))
+        found, attempts = moments_of(moments, in_threads, hosts, (rank, moment))
         assert found == undisturbed[hosts], f"lost at moment {moment}"
         assert sum(attempts) == moments.lost
 
@@ -291,12 +253,12 @@ def test_who_is_lost_at_any_moment_while_all_meet_changes_nothing(
 ):
     """Equal, or all are to start again, as where two hosts are lost that have each other's mirrors; it never hangs."""
     loss = (first, 2, "sum")
-    moments.of(in_threads, hosts, first=[loss])
+    moments_of(moments, in_threads, hosts, first=[loss])
     num = moments.counts[second]
     again = 0
     for moment in range(moments.marks[second, 2, "sum"] + 1, num - 10, 2):
         try:
-            found, attempts = moments.of(in_threads, hosts, (second, moment), first=[loss])
+            found, attempts = moments_of(moments, in_threads, hosts, (second, moment), first=[loss])
         except RestartError:
             again += 1
             continue

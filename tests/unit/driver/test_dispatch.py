@@ -138,13 +138,13 @@ async def test_an_agent_that_has_told_of_its_roles_ends_in_order_and_the_next_ro
     assert happened(it, Exited)[0].leaves
 
 
-@pytest.mark.parametrize(("in_place", "host"), [(True, "host"), (False, "")])
-async def test_a_run_that_follows_dask_workers_stays_on_its_host_unless_its_workers_train_apart(driven, in_place, host):
-    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"}), "in_place": in_place}
+@pytest.mark.parametrize(("one_host", "host"), [(True, "host"), (False, "")])
+async def test_a_run_that_follows_dask_workers_stays_on_its_host_if_it_has_to(driven, one_host, host):
+    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"}), "one_host": one_host}
     async with driven({"follows": WorkerBounds(2, 8)}, worker=2, plan=plan) as it:
         await it.running()
         opened = it.scheduler.questions("train_run_open")[0]
-        assert (opened["in_place"], opened["follows"]) == (True, in_place)
+        assert (opened["in_place"], opened["follows"]) == (True, one_host)
         it.scheduler.tells(Exited(cause="it was killed."), "worker", 0)
         await started(it, num=3)
         it.driver.stop("enough")

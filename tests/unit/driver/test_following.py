@@ -28,8 +28,9 @@ class Driver:
         Why a change can't be; None where it can.
     """
 
-    def __init__(self, *room: int, refuses: str = "", in_place: bool = True) -> None:
-        self.in_place, self.room, self.refuses, self.over = in_place, list(room), refuses, False
+    def __init__(self, *room: int, refuses: str = "", in_place: bool = True, one_host: bool = True) -> None:
+        self.in_place, self.one_host = in_place, one_host
+        self.room, self.refuses, self.over = list(room), refuses, False
         self.asked: list[tuple[int, float]] = []
         self.changes: list[int] = []
         self.follows: WorkerBounds | None = WorkerBounds(2, 4)
@@ -42,7 +43,12 @@ class Driver:
         self._runs(2)
 
     def _runs(self, count: int, resize: SizeChange | None = None, phase: RolePhase = RolePhase.RUNNING) -> None:
-        plan = RunPlan(counts={"worker": count}, training=frozenset({"worker"}), in_place=self.in_place)
+        plan = RunPlan(
+            counts={"worker": count},
+            training=frozenset({"worker"}),
+            in_place=self.in_place,
+            one_host=self.one_host,
+        )
         roles = {key: Role(phase=phase, address="a") for key in plan.training_keys()}
         self.state = RunState(plan=plan, phase=Phase.RUNNING, met=self.in_place, roles=roles, resize=resize)
 
@@ -51,9 +57,8 @@ class Driver:
 
     async def _ask(self, handler, *, run, places, known, timeout_s):
         assert (handler, run) == ("train_run_room", "run-1")
-        in_place = self.state.plan.in_place
-        host = "host of a" if in_place else ""
-        assert places == {"on": None, "host": host, "needs": {"slot": 1.0}, "on_one_host": in_place}
+        host = "host of a" if self.one_host else ""
+        assert places == {"on": None, "host": host, "needs": {"slot": 1.0}, "on_one_host": self.one_host}
         self.asked.append((known, timeout_s))
         self.time += timeout_s
         await asyncio.sleep(0)
@@ -88,8 +93,9 @@ def test_it_grows_and_shrinks_within_the_bounds_once_the_number_has_settled():
     assert driver.asked[6] == (1, LEAVE_S)
 
 
-def test_with_servers_dask_workers_of_all_hosts_count():
-    assert followed(Driver(2, 4, 4, 4, 2, 2, in_place=False)) == [4, 2]
+@pytest.mark.parametrize("in_place", [True, False])
+def test_dask_workers_of_all_hosts_count_unless_all_workers_have_to_be_on_one(in_place):
+    assert followed(Driver(2, 4, 4, 4, 2, 2, in_place=in_place, one_host=False)) == [4, 2]
 
 
 def test_a_number_that_goes_back_in_time_changes_nothing():

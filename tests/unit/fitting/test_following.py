@@ -69,6 +69,19 @@ def test_one_that_trains_alone_with_servers_stays_alone(settings, resizes):
             check(9)
 
 
+@pytest.mark.parametrize("one_host", [False, True])
+def test_a_fixed_number_of_shares_is_for_workers_of_one_host(one_host):
+    import torch
+
+    from dask_train.fitting.start import _checked
+    from dask_train.fitting.torch_module.api import MODULES
+
+    settings = {"loss": torch.nn.CrossEntropyLoss(), "optimizer": torch.optim.Adam, "workers": (2, 4)}
+    settings |= {"virtual_workers": 8} if one_host else {}
+    call = _checked(MODULES, torch.nn.Linear(3, 2), np.zeros((64, 3)), np.arange(64) % 2, settings)
+    assert MODULES.needs_one_host(call) == one_host
+
+
 def test_a_policy_of_ones_own_is_kept():
     policy = RecoveryPolicy(scope="in_place", max_restarts=9)
     assert with_bounds({"workers": (2, 8), "recovery": policy})["recovery"] is policy

@@ -32,7 +32,7 @@ class Run:
         self.attempts, self.lost = [0, 3], -1
 
     def link(self, rank: int) -> Any:
-        def meet(address: str, size: int = 0, *, joins: bool = False) -> Met:
+        def meet(address: str, size: int = 0, or_size: int = 0, *, joins: bool = False) -> Met:
             self.num_asked += 1
             self.addresses[rank], attempts = address, self.attempts
             self._all.wait(LONG_S)

@@ -418,14 +418,14 @@ def test_also_if_another_one_has_raised_that_waited_for_it(a_run):
 IN_PLACE = {"recovery": RecoveryPolicy(scope="in_place"), "in_place": True, "progress_s": 120}
 
 
-def on_one_host(run):
+def met(run):
     run.running()
-    run.state = replace(run.state, met=True, on_one_host=True)
+    run.state = replace(run.state, met=True)
     return run
 
 
 def test_a_stopped_worker_is_ended_and_then_replaced_in_place(a_run):
-    run = on_one_host(a_run(**IN_PLACE))
+    run = met(a_run(**IN_PLACE))
     assert run.tick(59) == []
     assert run.tick(2) == ["DiagnoseRoles worker/0 worker/1"]
     assert run.tick(1) == []
@@ -438,7 +438,7 @@ def test_a_stopped_worker_is_ended_and_then_replaced_in_place(a_run):
 
 
 def test_one_that_only_works_for_long_is_left_alone(a_run):
-    run = on_one_host(a_run(**IN_PLACE))
+    run = met(a_run(**IN_PLACE))
     run.tick(61)
     assert run.happens(events.Diagnosed, **FROZEN) == []
     assert run.tick(50) == [], "it is looked into once"

@@ -62,6 +62,14 @@ def test_of_dask_workers_that_are_as_good_the_one_of_before():
     assert place(roles(2), [room("a"), room("b", used=1), room("c", 3)], before=["b", "a"]) == ["c", "a"]
 
 
+def test_of_dask_workers_that_carry_as_much_one_of_a_near_host():
+    rooms = [room("a", host="one", used=1), room("b", host="one"), room("c", host="two")]
+    assert place(roles(1), rooms) == ["c"], "over hosts first"
+    for each in rooms:
+        each.is_near = each.host == "one"
+    assert place(roles(2), rooms) == ["b", "c"]
+
+
 def test_what_is_used_is_not_given_again():
     assert place(roles(1), [room("a", 1, used=1), room("b", 1)]) == ["b"]
     assert place(roles(1), [room("a", 1, used=1)]) is None

@@ -339,6 +339,17 @@ def test_roles_of_a_lost_dask_worker_share_the_threads_of_the_others(a_scheduler
     assert cluster.granted("r1", 1, first=where["b"][1]) == ["a"]
 
 
+def test_roles_that_join_come_to_the_hosts_of_their_run_before_others(a_scheduler):
+    addresses = ["tcp://one:1", "tcp://two:1", "tcp://three:1", "tcp://one:2", "tcp://two:2"]
+    cluster = Cluster(a_scheduler(**dict.fromkeys(addresses, 1)))
+    for address, ws in cluster.scheduler.workers.items():
+        ws.host = address[6:9]
+    cluster.run("r1").in_place = True
+    assert len(cluster.granted("r1", 2, on=["tcp://one:1", "tcp://two:1"])) == 2
+    assert sorted(cluster.granted("r1", 2, first=2)) == ["tcp://one:2", "tcp://two:2"]
+    assert cluster.granted("r1", 1, first=4) == ["tcp://three:1"]
+
+
 def test_a_role_that_is_replaced_in_place_stays_on_its_host_if_there_is_room(a_scheduler):
     addresses = ["tcp://one:1", "tcp://one:2", "tcp://two:1", "tcp://two:2"]
     cluster = Cluster(a_scheduler(**dict.fromkeys(addresses, 1)))

@@ -114,6 +114,10 @@ class Modules(ModelKind):
                 "Leave sync_every= out, or pass workers=2 or more."
             )
 
+    def needs_one_host(self, call: FitCall) -> bool:
+        """Return whether shares are added up in a fixed order, in memory that all workers map."""
+        return getattr(call.settings, "virtual_workers", None) is not None
+
     def size_check(self, call: FitCall) -> Callable[[int], None]:
         """Check that each worker has a share, too."""
         return partial(check_size, call.settings.rows, call.settings.virtual_workers)

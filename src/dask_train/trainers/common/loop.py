@@ -194,7 +194,7 @@ class TrainingLoop(SyncedLoop):
 
     def _wants_other_size(self) -> bool:
         replaceable = self._agreement.replaceable
-        if replaceable is None or replaceable.num_hosts > 1 or self.position.epoch >= self._task.epochs:
+        if replaceable is None or self.position.epoch >= self._task.epochs:
             return False
         return self._session._link.wanted_size not in (0, self._agreement.size)
 
@@ -217,7 +217,7 @@ class TrainingLoop(SyncedLoop):
             self._sizes.append((agreement.size, self._place_of(self.start)))
         self._sizes.append((size, self._place))
         borders.settle(self._border, self._led())
-        group.confirm()
+        group.confirm_last(size)
         if agreement.rank >= size:
             raise LeftError
         borders.begin(self._border, {**self._alike(), "is_passed": True}, is_proven=borders.is_proven)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dask_train.collectives.calls import Calls
+from dask_train.collectives.replaceable import ReplaceableGroup
+from dask_train.collectives.ring import Ring
 from dask_train.data.ledger import balance
 from dask_train.role.time_spent import TimeSpent
 from dask_train.trainers.common.agreement import GroupAgreement
@@ -23,7 +28,7 @@ _found = importlib.util.spec_from_file_location(
 )
 _module = importlib.util.module_from_spec(_found)
 _found.loader.exec_module(_module)
-Course, Lost, RestartError = _module.Course, _module.Lost, _module.RestartError
+Course, Lost, Moments, RestartError = _module.Course, _module.Lost, _module.Moments, _module.RestartError
 joined, lived = _module.joined, _module.lived
 
 ROWS, BATCH_SIZE, EPOCHS, SIZE = 40, 8, 3, 2  # five batches an epoch
@@ -104,16 +109,23 @@ def train(session, group, sizes, told, dies):
     return found.total, outcome and (outcome.history, outcome.epoch, outcome.steps, outcome.applied)
 
 
-def trained(in_threads, sizes, *losses):
-    """What ranks come to where others are wanted at these steps, and ranks are lost at ``(rank, point, steps)``."""
-    course, left, told = Course(SIZE, max([SIZE, *sizes.values()])), list(losses), {}
+def trained(in_threads, sizes, *losses, hosts=None, moments=None):
+    """What ranks come to where others are wanted at these steps, and ranks are lost at ``(rank, point, steps)``.
+
+    They are on one host, or by rank on these. ``moments`` may end one as well.
+    """
+    course, left, told = Course(SIZE, max([SIZE, *sizes.values()]), hosts=hosts), list(losses), {}
 
     def life(rank):
         def dies(point, steps):
+            if moments is not None:
+                moments.mark(rank, point, steps)
             if (rank, point, steps) in left:
                 left.remove((rank, point, steps))
                 raise Lost
 
+        if moments is not None:
+            moments.own.rank = rank
         session = Session(rank, course.of(rank), SIZE)
         session._link.wanted_size = told.get("size", 0) if rank == 0 else 0  # a first rank is told again
         try:
@@ -124,13 +136,13 @@ def trained(in_threads, sizes, *losses):
             return LEFT
         except RestartError:
             return None  # the others have ended before it could join
-        if rank == 0 and course.size < course.most:
-            course.end_all()
+        if rank == 0:
+            course.let_none_join()
         return found
 
     found = lived(in_threads, course, life)
     assert not left, "all were lost that should be"
-    return found, course.attempts
+    return found, course.why_again or course.attempts
 
 
 @pytest.fixture(scope="module")
@@ -222,3 +234,132 @@ def test_one_that_is_lost_while_another_leaves_is_replaced(in_threads, fixed, ra
     check(found, fixed, 2)
     assert found[2] == LEFT
     assert attempts == [int(each == rank) for each in range(3)]
+
+
+# Over hosts
+
+LAYOUTS = {"a host comes": [0, 0, 1, 1], "joins": [0, 1, 1, 0], "one each": [0, 1, 2, 3], "leads": [0, 1, 0, 2]}
+
+
+@pytest.mark.parametrize("hosts", LAYOUTS.values(), ids=LAYOUTS)
+def test_ranks_join_and_leave_over_hosts_and_come_to_the_same(in_threads, fixed, hosts):
+    found, attempts = trained(in_threads, {2: 3, 6: 4, 9: 2}, hosts=hosts)
+    check(found, fixed, 2)
+    assert trained_rows(found[0][1][3]) == [ROWS] * EPOCHS
+    assert not any(attempts)
+
+
+CHANGES = {"joins": ({3: 3}, 3), "leaves": ({1: 3, 6: 2}, 2), "two leave": ({1: 4, 6: 2}, 2)}
+
+
+def check_each_moment(in_threads, fixed, moments, change, hosts, rank, every):
+    """Lose a rank at moments of a change, from the end of the step before to the sum of the one after.
+
+    All start again only if the host has left that had its mirror.
+    """
+    sizes, size = CHANGES[change]
+    steps = max(sizes)
+    moments.begin()
+    trained(in_threads, sizes, hosts=hosts, moments=moments)
+    marks, last = moments.marks, moments.counts[rank]
+    first = marks.get((rank, "border", steps - 1), 0)
+    num_again = 0
+    for moment in range(first + 1, marks.get((rank, "sum", steps), last) + 1, every):
+        moments.begin((rank, moment))
+        found, attempts = trained(in_threads, sizes, hosts=hosts, moments=moments)
+        if isinstance(attempts, str):
+            assert attempts == f"what was worker {rank}'s own is not in its mirror", f"lost at moment {moment}"
+            num_again += 1
+            continue
+        check(found, fixed, size)
+        assert trained_rows(found[0][1][3]) == [ROWS] * EPOCHS, f"lost at moment {moment}"
+        assert sum(attempts) == moments.lost
+    left = set(hosts[size : max(sizes.values())]) - set(hosts[:size])
+    assert num_again <= (5 if change != "joins" and left and hosts[:size].count(hosts[rank]) == 1 else 0)
+
+
+@pytest.fixture
+def moments(monkeypatch):
+    return Moments(monkeypatch)
+
+
+SOME = [("joins", "leaves", 1), ("one each", "joins", 0), ("a host comes", "two leave", 2)]
+ALL = [
+    (hosts, change, rank) for hosts in LAYOUTS for change in CHANGES for rank in range(max(CHANGES[change][0].values()))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("hosts", "change", "rank", "every"),
+    [
+        *((*each, 9) for each in SOME),
+        *(pytest.param(*each, 1, marks=pytest.mark.nightly) for each in ALL),
+    ],
+)
+def test_one_that_is_lost_at_any_moment_of_a_change_over_hosts_is_replaced(
+    in_threads, fixed, moments, hosts, change, rank, every
+):
+    check_each_moment(in_threads, fixed, moments, change, LAYOUTS[hosts], rank, every)
+
+
+class LastCall:
+    """Ends a rank in the last call before others continue in another number, when it knows that all have begun it."""
+
+    def __init__(self, monkeypatch, rank, last_size):
+        self.rank, self.own, self.behind = rank, threading.local(), set()
+        meet, confirm, made = Ring.meet, ReplaceableGroup.confirm_last, Calls.made
+
+        def meeting(ring):
+            meet(ring)
+            if getattr(self.own, "is_in_it", False) and self.own.is_lost:
+                self.rank = None
+                raise Lost
+
+        def confirming(group, size):
+            self.own.is_in_it, self.own.rank = True, group.rank
+            self.own.is_lost = (group.rank, size) == (self.rank, last_size)
+            try:
+                confirm(group, size)
+            finally:
+                self.own.is_in_it = False
+
+        def making(calls, text, results, channel=None):
+            if sys._getframe(1).f_code.co_name == "confirm_last":
+                self.behind.add(self.own.rank)
+            made(calls, text, results, channel)
+
+        monkeypatch.setattr(Ring, "meet", meeting)
+        monkeypatch.setattr(ReplaceableGroup, "confirm_last", confirming)
+        monkeypatch.setattr(Calls, "made", making)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "sizes", "rank", "behind"),
+    [
+        ([0, 1, 1], {3: 3}, 1, set()),
+        ([0, 1, 1, 0], {1: 3, 6: 4}, 1, {2}),
+        ([0, 1, 0], {1: 3, 6: 2}, 0, set()),
+        ([0, 1, 1, 1], {1: 4, 6: 3}, 1, {2}),
+        ([0, 0, 1], {1: 3, 6: 2}, 0, {1}),
+    ],
+    ids=["alone", "another joins", "who is behind leaves", "some leave", "only who leaves has completed it"],
+)
+def test_who_is_in_the_last_call_continues_with_those_that_have_completed_it(
+    in_threads, fixed, monkeypatch, hosts, sizes, rank, behind
+):
+    """Where the leader of its host is lost, which alone knew that all had come to it."""
+    size = [*sizes.values()][-1]
+    last = LastCall(monkeypatch, rank, size)
+    found, attempts = trained(in_threads, sizes, hosts=hosts)
+    check(found, fixed, size)
+    assert trained_rows(found[0][1][3]) == [ROWS] * EPOCHS
+    assert last.behind == behind
+    assert attempts == [int(each == rank) for each in range(len(hosts))]
+
+
+def test_all_start_again_where_the_mirror_of_a_lost_rank_has_left_with_its_next_host(in_threads, monkeypatch):
+    LastCall(monkeypatch, 1, 2)
+    _, why = trained(in_threads, {1: 3, 6: 2}, hosts=[0, 1, 2])
+    assert why == "what was worker 1's own is not in its mirror"
