@@ -231,11 +231,13 @@ class AsynchronousWorker(Worker):
         """Return what the servers have counted, and this worker's model as callbacks have left it."""
         if not self.leads:
             self.servers.end(self.session.rank)
-        elif self.model.stop_training and not self.session.should_stop():
-            self.session.stop(f"a callback stopped training in epoch {callbacks.epoch + 1}")
+        # To ask the run to stop would have it kill this worker, which has a model to hand over, after some seconds.
+        is_ended_by_callback = self.model.stop_training and not self.session.should_stop()
         outcome = self.loop.outcome(dict)
         if outcome is None:
             return None
+        if is_ended_by_callback:
+            outcome = replace(outcome, stop_reason=f"a callback stopped training in epoch {callbacks.epoch + 1}")
         counts = self.loop.held
         self._count_all_rows(outcome, counts["counted"])
         return self.handed_over(replace(outcome, steps=sum(counts["steps"].values())))

@@ -15,6 +15,7 @@ from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.roles.worker_counts import WorkerCounts
+from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.sync_point import LeftError
 
 THREE = WorkerCounts(((0, 3),))
@@ -76,6 +77,22 @@ def test_a_run_that_stops_waits_for_last_steps_only(clock):
     worker = waiting(clock, lambda: ({0}, {}), stops=lambda: True)
     worker._wait_for_others()
     assert clock.now < 5
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_worker_0_tells_why_callbacks_have_ended_training_without_stopping_the_run(is_stopping):
+    """A run that stops kills all after some seconds, and the model may take longer to be written and sent."""
+    worker = object.__new__(AsynchronousWorker)
+    worker.leads, worker.model = True, SimpleNamespace(stop_training=True)
+    worker.session = SimpleNamespace(should_stop=lambda: is_stopping)
+    known = {"steps": 5, "read": [], "num_rows": 8, "warnings": [], "num_steps": 2, "applied": {}}
+    made = Outcome(header={}, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, **known)
+    worker.loop = SimpleNamespace(outcome=lambda _: made, held={"counted": {}, "steps": {0: 5, 1: 4}})
+    worker._last = StepLogs({})
+    worker.handed_over = lambda outcome: outcome
+    outcome = worker.outcome(SimpleNamespace(epoch=1))
+    assert outcome.stop_reason == ("" if is_stopping else "a callback stopped training in epoch 2")
+    assert outcome.steps == 9
 
 
 @pytest.mark.parametrize("joins_again", [True, False])
