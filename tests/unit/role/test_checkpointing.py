@@ -152,3 +152,26 @@ def test_who_is_late_begins_with_the_checkpoint_of_all_also_where_no_batch_was_t
     late = begun(1, 1)
     late._meeting._group = object()
     assert state(late) == "g"
+
+
+def test_roles_of_a_name_of_the_users_begin_with_the_same_checkpoint_and_others_look_at_it(
+    laid_out, tmp_path, session, fake_link
+):
+    """Else rows of who is late would be no one's, and the ledger would count them."""
+    roles = {"counts": {"learner": 2, "onlooker": 1}, "training": ("learner", "onlooker")}
+
+    def begun(role, rank, **more):
+        place = CheckpointPlace(url=str(tmp_path / "kept"), run="run")
+        more |= {"scratch": tmp_path / f"{role}{rank}", **roles}
+        return session(role, rank, link=fake_link(), checkpoint=CheckpointFolder(place), **more)
+
+    fast = begun("learner", 0, data=laid_out(Y))
+    assert fast.load_checkpoint() is None
+    next(fast.batches(batch_size=3))
+    fast.save_checkpoint(lambda folder: (folder / "state").write_text("a"))
+    late = begun("learner", 1, data=laid_out(Y))
+    assert (late.load_checkpoint(), late.load_checkpoint()) == (None, None)
+    next(late.batches(batch_size=3))
+    assert (late.load_checkpoint() / "state").read_text() == "a"
+    assert (begun("learner", 1, alone=True).load_checkpoint() / "state").read_text() == "a"
+    assert (begun("onlooker", 0).load_checkpoint() / "state").read_text() == "a"
