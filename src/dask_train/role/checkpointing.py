@@ -8,6 +8,7 @@ from typing import Any
 
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.manifest import Cover
+from dask_train.data.account import WHOLE, BatchRange
 from dask_train.frameworks.base import TRAINING_ROLES
 from dask_train.input_errors import raises_at_the_call
 from dask_train.role.context import Context
@@ -160,7 +161,20 @@ class Checkpointing(Messaging):
         self._went_on_with = loaded.manifest.covers
         if self._went_on_with:
             self._link.went_on(self._went_on_with)
+        if not self._context.account.has_begun:
+            self._context.behind = self._passes_behind()
         return loaded.folder
+
+    def _passes_behind(self) -> list[BatchRange]:
+        """Return the passes over whole partitions of this run that are in the checkpoint.
+
+        A loop that takes batches of the same data set, too, looks at partitions before: it does so in each attempt.
+        """
+        roles, this = TRAINING_ROLES if self.role in TRAINING_ROLES else (self.role,), self.checkpoints().run
+        covers = [records for run, role, records in self._went_on_with if run == this and role in roles]
+        stretches = [BatchRange.of(record) for records in covers for record in records]
+        in_batches = {stretch.dataset for stretch in stretches if stretch.batch_size != WHOLE}
+        return [stretch for stretch in stretches if stretch.dataset not in in_batches]
 
     @property
     def checkpoint_location(self) -> str:
