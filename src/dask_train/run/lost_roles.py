@@ -68,11 +68,16 @@ def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
         return
     turn.suspicion = None
     raised = [key for key, role in turn.roles.items() if role.phase is RolePhase.GONE]
-    did = "could not start:" if suspicion.launching else "raised"
-    cause = f"{name_of(suspicion.key)} {did} {suspicion.error}"
+    cause = cause_of(suspicion)
     verdict = Verdict.LAUNCH if suspicion.launching else Verdict.ROLE_FAILED
     keys = raised or [suspicion.key]
     _mend(turn, keys, cause, _blame(verdict, suspicion.key, cause), _failure(turn, keys, raised=True))
+
+
+def cause_of(suspicion: Suspicion) -> str:
+    """Return what a role has raised, as a sentence."""
+    did = "could not start:" if suspicion.launching else "raised"
+    return f"{name_of(suspicion.key)} {did} {suspicion.error}"
 
 
 def exited(turn: StateUpdate, key: Key, message: Exited) -> None:
