@@ -300,7 +300,9 @@ def test_a_stop_while_it_runs(a_run):
     assert run.finish.what == "loss < 0.1"
 
 
-@pytest.mark.parametrize(("unanswered", "launching", "did"), [(False, False, "raised"), (True, True, "could not start:")])
+@pytest.mark.parametrize(
+    ("unanswered", "launching", "did"), [(False, False, "raised"), (True, True, "could not start:")]
+)
 def test_an_exception_just_before_a_stop_is_told_of(a_run, unanswered, launching, did):
     """Whether it was the echo of a loss is not known then."""
     run = a_run(agree=True).running()
