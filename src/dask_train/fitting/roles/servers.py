@@ -76,12 +76,13 @@ class Servers:
             for number, place in enumerate(shard.weights)
         }
 
-    def begin(self, rank: int) -> tuple[bool, int, Any]:
+    def begin(self, rank: int, wait_s: float) -> tuple[bool, int, Any]:
         """Return whether they have weights, which this model takes over, with the moving averages of all workers.
 
-        With them come this worker's steps, and what was passed to :meth:`remember`.
+        With them come this worker's steps, and what was passed to :meth:`remember`. Workers but the first, which brings
+        the weights, wait up to ``wait_s`` seconds for them.
         """
-        answers = self._ask("begin", rank=rank)
+        answers = self._ask("begin", rank=rank, wait_s=wait_s)
         ready, self._newest = all(each["ready"] for each in answers), answers[0]["version"]
         self.counts = answers[0]["counts"]
         if ready:
@@ -184,9 +185,12 @@ class Servers:
     def pull(self, seen: int, wait_s: float) -> dict[str, Any]:
         """Let this model take over the weights and moving averages of the moment.
 
-        Wait up to ``wait_s`` seconds until the answer has another number of ``steps`` than ``seen``.
+        Wait up to ``wait_s`` seconds until the answer has another number of ``steps`` than ``seen``; -1 while not all
+        servers have weights.
         """
         answers = self._ask("weights", seen=seen, wait_s=wait_s)
+        if any(each["steps"] < 0 for each in answers):
+            return {"steps": -1}
         self._newest = answers[0]["version"]
         self._take(range(len(self.shards)), "weights")
         self._take([0], "statistics")
