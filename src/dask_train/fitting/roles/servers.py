@@ -19,8 +19,9 @@ from dask_train.transport.channels import ask
 from dask_train.transport.connections import Credentials
 from dask_train.transport.dialling import dial
 
-# How long a server may take to listen: it is up, and puts its model together.
-_LISTENS_S = 30.0
+# How long a server may take to listen, at least, and as a part of the time for an answer: it is up, and puts its model
+# together. A run in which no worker makes progress for two thirds of that time is ended, and knows less of the cause.
+_LISTENS_S, _LISTENS_PART = 30.0, 0.6
 
 # Of each worker: how many steps it has taken, and how often it has applied gradients in the step after.
 Progress = dict[int, tuple[int, int]]
@@ -61,10 +62,11 @@ class Servers:
     ) -> None:
         self._answer_timeout_s, self._spent = answer_timeout_s, spent
         self.counts = WorkerCounts(())
+        listens_s = max(_LISTENS_S, answer_timeout_s * _LISTENS_PART)
         self.shards = shards_of(model, len(addresses))
         with ExitStack() as undone:
             self._lines = [
-                undone.enter_context(closing(dial(address, slot_of(model, shard), host, credentials, _LISTENS_S)))
+                undone.enter_context(closing(dial(address, slot_of(model, shard), host, credentials, listens_s)))
                 for address, shard in zip(addresses, self.shards, strict=True)
             ]
             undone.pop_all()
