@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -236,7 +236,13 @@ class CheckpointFolder:
         return str(system.unstrip_protocol(target))
 
     def load(
-        self, scratch: Path, *, own: bool = False, begins: bool = False, apart: bool = False
+        self,
+        scratch: Path,
+        *,
+        own: bool = False,
+        begins: bool = False,
+        apart: bool = False,
+        savers: Collection[str] = (),
     ) -> LoadedCheckpoint | None:
         """Copy the last complete checkpoint to a local folder, and return it; None if there is none.
 
@@ -254,6 +260,8 @@ class CheckpointFolder:
         apart
             Whether to skip all others of the current start as well: rows that no batch has taken are in none's account.
             The checkpoint that is returned is kept until :meth:`all_have_begun`. Default: false.
+        savers
+            Roles whose checkpoints are skipped so; those of other roles are not. Default: all roles.
 
         Raises
         ------
@@ -263,7 +271,7 @@ class CheckpointFolder:
         folder = scratch / "checkpoint-loaded"
         gone: set[str] = set()  # removed by the writer while they were read, so there is a newer one
         try:
-            while (newest := self._newest(gone, own=own, begins=begins, apart=apart)) is not None:
+            while (newest := self._newest(gone, own=own, begins=begins, apart=apart, savers=savers)) is not None:
                 name, manifest = newest
                 try:
                     self._fetch(name, manifest, folder)
@@ -332,7 +340,7 @@ class CheckpointFolder:
         return check_best(best, self._place.best, self._place.mode, self._place.url)
 
     def _newest(
-        self, gone: set[str], *, own: bool, begins: bool = False, apart: bool = False
+        self, gone: set[str], *, own: bool, begins: bool = False, apart: bool = False, savers: Collection[str] = ()
     ) -> tuple[str, Manifest] | None:
         """Return name and manifest of the checkpoint to load, among those not known to be damaged or gone."""
         system, root = self._place.opened()
@@ -350,7 +358,8 @@ class CheckpointFolder:
                 continue
             try:
                 manifest = Manifest.from_bytes(system.cat_file(f"{root}/{name}.json"))
-                if not (begins and self._is_of_this_start(manifest, apart=apart)):
+                is_skipped = begins and (not savers or manifest.saver in savers)
+                if not (is_skipped and self._is_of_this_start(manifest, apart=apart)):
                     return name, manifest
                 newer.append((name, manifest))
             except DamagedError as damage:

@@ -36,7 +36,7 @@ class Manifest:
     files
         Path in the checkpoint -> size in bytes and SHA-256.
     covers
-        Batches that were trained on before.
+        Batches that were trained on before; last those of this attempt of the role that saved it.
     saved
         Time of writing, in seconds since the epoch.
     best
@@ -50,6 +50,11 @@ class Manifest:
     covers: Sequence[Cover] = ()
     saved: float = field(default_factory=time.time)
     best: Best | None = None
+
+    @property
+    def saver(self) -> str:
+        """Return the role that saved it, whose batches are the last that it covers; empty if it covers none."""
+        return self.covers[-1][1] if self.covers else ""
 
     def to_bytes(self) -> bytes:
         """Return the manifest as JSON with a checksum of its own."""

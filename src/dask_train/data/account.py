@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-_FIELDS = 9
+_FIELDS = 11
 _RECORD_BYTES = 8 * _FIELDS
 # The batch size of rows that were taken without batches, whole partitions at a time.
 WHOLE = -1
@@ -37,6 +37,9 @@ class BatchRange:
         Number of ranks that shared these batches. Default: 0, as many as the run began with.
     shares
         Number of shares that each batch was cut into, of which a rank has several. Default: 0, one per rank.
+    rank, is_open
+        With :data:`WHOLE`: the rank whose own partitions these are, which no other rank has; and whether there may be
+        more of them in this pass. Default: -1 and 0, of batches.
     """
 
     dataset: int
@@ -48,6 +51,8 @@ class BatchRange:
     done: int = 0
     size: int = 0
     shares: int = 0
+    rank: int = -1
+    is_open: int = 0
 
     @classmethod
     def of(cls, record: Sequence[int]) -> BatchRange:
@@ -71,6 +76,11 @@ class Account:
         self._left: list[int] = []  # stretches whose loops were left, for a reason that is not yet known
         self._map: np.ndarray = np.empty((0, _FIELDS), np.int64)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a data set has been opened for reading."""
+        return self._num > 0
+
     def begin(self, stretch: BatchRange) -> int:
         """Begin an epoch of a data set; return the number of the stretch, as several may be open at a time."""
         self.settle()
@@ -92,6 +102,10 @@ class Account:
         """Note that the role has come back from the batch that it was given last."""
         if not self._sealed:
             self._map[stretch, 6] = self._map[stretch, 5]
+
+    def over(self, stretch: int) -> None:
+        """Note that a pass over whole partitions has ended: there are no more, or the loop was left."""
+        self._map[stretch, 10] = 0
 
     def left(self, stretch: int) -> None:
         """Note that a loop over batches was left: by ``break``, or by an error that leaves the role's function, too.

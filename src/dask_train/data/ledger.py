@@ -163,8 +163,12 @@ def balance(
     return Ledger.of_lines(lines, lambda line: num_rows[line.role if line.dataset == 0 else "", line.dataset])
 
 
-def left_out(covered: Iterable[BatchRange], own: Sequence[BatchRange], *, same_run: bool) -> Iterator[BatchRange]:
+def left_out(
+    covered: Iterable[BatchRange], own: Sequence[BatchRange], *, rank: int, same_run: bool
+) -> Iterator[BatchRange]:
     """Yield what a role did not do because a checkpoint that it resumed from covers it.
+
+    Batches are shared by all ranks, so what one of them has behind it all have. Whole partitions are one rank's.
 
     Parameters
     ----------
@@ -172,6 +176,8 @@ def left_out(covered: Iterable[BatchRange], own: Sequence[BatchRange], *, same_r
         What is in the checkpoint.
     own
         What the role has taken since.
+    rank
+        The role's rank.
     same_run
         Whether the checkpoint is one of the same run; of another run's, only the epoch from which the role resumed is
         in the account.
@@ -180,6 +186,8 @@ def left_out(covered: Iterable[BatchRange], own: Sequence[BatchRange], *, same_r
         (one.dataset, one.turn): (one.epoch, one.first, one.batch_size) for one in sorted(own, key=_at, reverse=True)
     }
     for stretch in covered:
+        if stretch.batch_size == WHOLE and stretch.rank != rank:
+            continue
         epoch, batch, batch_size = first.get((stretch.dataset, stretch.turn), (math.inf, 0, stretch.batch_size))
         if stretch.epoch == epoch and stretch.batch_size == batch_size:
             done = min(stretch.done, max(0, batch - stretch.first))

@@ -284,7 +284,9 @@ class History:
                         stretch
                         for run, role, records in covers
                         if role == key[0]
-                        for stretch in left_out(map(BatchRange.of, records), own, same_run=run == self._job.id)
+                        for stretch in left_out(
+                            map(BatchRange.of, records), own, rank=key[1], same_run=run == self._job.id
+                        )
                     )
         keys = [
             key for key in (*self._job.plan.role_keys(), *sorted(self._joined)) if key in accounts or key in covered

@@ -71,6 +71,7 @@ class Driver(RunContext):
         self._agent_messages = AgentMessages(self, self.dispatch)
         self._shield = Shield(peer)
         self._rule_seen = 0
+        self._trains_since: float | None = None  # when all roles had started for the first time
         self._num_waits = 0
         self.resizing = asyncio.Lock()  # one change of the number of workers after the other
         self.num_resizes = 0  # that were asked for
@@ -273,9 +274,12 @@ class Driver(RunContext):
         rule = self.job.run.stop
         if rule is None or self.state.phase is not Phase.RUNNING:
             return
-        seconds = self.now() - self.state.since
+        if self._trains_since is None:
+            self._trains_since = self.state.since
         progress = RunProgress(
-            steps=self.history.most_steps, seconds=seconds, reported=self.history.reported_as_progress
+            steps=self.history.most_steps,
+            seconds=self.now() - self._trains_since,
+            reported=self.history.reported_as_progress,
         )
         try:
             reason = rule.met(self.history.scores, progress, since=self._rule_seen)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.manifest import Cover
+from dask_train.data.account import WHOLE, BatchRange
 from dask_train.frameworks.base import TRAINING_ROLES
 from dask_train.input_errors import raises_at_the_call
 from dask_train.role.context import Context
@@ -20,6 +21,7 @@ class Checkpointing(Messaging):
     """The part of a :class:`~dask_train.role.session.Session` that keeps checkpoints and loads them."""
 
     attempt: int
+    world_rank: int | None
     world_size: int
     scratch: Path
     _context: Context
@@ -95,8 +97,9 @@ class Checkpointing(Messaging):
         With ``train(resume=True)`` also one that an earlier run has left in the same place. A training role that has
         taken no batch yet is not given what a faster one has trained since all were started: all begin with the same
         one. So what was saved since then counts from the second call on, or after a collective call such as
-        :meth:`barrier`. A role that was started again alone is given the newest. One that is damaged, by the checksums
-        that were stored with it, is passed over for the one before; the run's result tells in its ``notices``.
+        :meth:`barrier`. Where a run has neither a chief nor workers, this holds among the roles of each name. A role
+        that was started again alone is given the newest. One that is damaged, by the checksums that were stored with
+        it, is passed over for the one before; the run's result tells in its ``notices``.
 
         Parameters
         ----------
@@ -121,7 +124,7 @@ class Checkpointing(Messaging):
             return self._best_checkpoint()
         is_first, self._has_begun = not self._has_begun, True
         # One that was started again alone catches up with the others.
-        begins = self.role in TRAINING_ROLES and not self._alone and not self._context.num_batches
+        begins = self.world_rank is not None and not self._alone and not self._context.num_batches
         return self.open_checkpoint(
             own=not self.checkpoints().resume, begins=begins, apart=begins and is_first and not self._has_met()
         )
@@ -148,7 +151,9 @@ class Checkpointing(Messaging):
             As of :meth:`load_checkpoint`.
         """
         with self._link.spent.on(CHECKPOINTS):
-            loaded = self.checkpoints().load(self.scratch, own=own, begins=begins, apart=apart)
+            # A chief and workers train together. Of other roles one may train, and another look at its checkpoints.
+            savers = () if self.role in TRAINING_ROLES else (self.role,)
+            loaded = self.checkpoints().load(self.scratch, own=own, begins=begins, apart=apart, savers=savers)
         if loaded is None:
             return None
         if loaded.notice:
@@ -156,7 +161,20 @@ class Checkpointing(Messaging):
         self._went_on_with = loaded.manifest.covers
         if self._went_on_with:
             self._link.went_on(self._went_on_with)
+        if not self._context.account.has_begun:
+            self._context.behind = self._passes_behind()
         return loaded.folder
+
+    def _passes_behind(self) -> list[BatchRange]:
+        """Return the passes over whole partitions of this run that are in the checkpoint.
+
+        A loop that takes batches of the same data set, too, looks at partitions before: it does so in each attempt.
+        """
+        roles, this = TRAINING_ROLES if self.role in TRAINING_ROLES else (self.role,), self.checkpoints().run
+        covers = [records for run, role, records in self._went_on_with if run == this and role in roles]
+        stretches = [BatchRange.of(record) for records in covers for record in records]
+        in_batches = {stretch.dataset for stretch in stretches if stretch.batch_size != WHOLE}
+        return [stretch for stretch in stretches if stretch.dataset not in in_batches]
 
     @property
     def checkpoint_location(self) -> str:

@@ -10,7 +10,7 @@ from weakref import WeakSet
 import numpy as np
 
 from dask_train.checkpoint.manifest import Cover
-from dask_train.data.account import Account
+from dask_train.data.account import Account, BatchRange
 from dask_train.data.rows import Rows
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
@@ -109,6 +109,8 @@ class Context:
         Number of steps so far.
     global_rows, position
         As in :class:`~dask_train.role.session.Session`.
+    behind
+        Passes over whole partitions that are in the checkpoint with which this process has begun, of the same run.
     open_passes
         Generators over data that have not ended, as weak references.
     """
@@ -124,4 +126,5 @@ class Context:
     num_batches: int = 0
     global_rows: int = 0
     position: tuple[int, int] = (0, 0)
+    behind: Sequence[BatchRange] = ()
     open_passes: WeakSet[Generator[Any, None, None]] = field(default_factory=WeakSet, repr=False)

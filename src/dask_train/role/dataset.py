@@ -196,7 +196,10 @@ class DataSet:
         iterator
             Of partitions, as the data was given.
         """
-        return self._begin(self._partitions(self._num_passes))
+        behind = [one for one in self._context.behind if one.dataset == self._number]
+        # A pass within which the checkpoint was kept has no place to go on from, and is made again.
+        num_behind = max((one.turn + (not one.is_open) for one in behind), default=0)
+        return self._begin(self._partitions(self._num_passes, num_behind + self._num_passes))
 
     def continue_pass(self) -> None:
         """Let the next pass over the data count as the last one, which is left, and continues among other ranks."""
@@ -212,9 +215,10 @@ class DataSet:
         self._context.open_passes.add(data_pass)
         return data_pass
 
-    def _partitions(self, pass_number: int) -> Generator[Any, None, None]:
+    def _partitions(self, pass_number: int, counted_pass: int) -> Generator[Any, None, None]:
         account, link = self._context.account, self._context.link
-        stretch = account.begin(BatchRange(dataset=self._number, turn=pass_number, epoch=0, batch_size=WHOLE, first=0))
+        begun = BatchRange(dataset=self._number, turn=counted_pass, epoch=0, batch_size=WHOLE, first=0)
+        stretch = account.begin(replace(begun, rank=self._context.rank, is_open=1))
         plan = EpochPlan(lengths=self._table.lengths, shuffle=False, seed=0, epoch=0, window=self._table.window)
         with self._opened(plan, pass_number) as (rows, streamed), self._decoding() as decoding:
             for number in assigned(self._table, self._rank).tolist():
@@ -240,9 +244,11 @@ class DataSet:
                     yield self._shaped(tuple(columns))
                 except GeneratorExit:
                     account.left(stretch)
+                    account.over(stretch)
                     raise
                 account.done(stretch)
                 del columns
+        account.over(stretch)
         link.moved("past its last partition")
 
     def _batches(

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_train.arguments import nearest
 from dask_train.data.plan import Shuffle
-from dask_train.frameworks.base import TRAINING_ROLES, RoleInfo
+from dask_train.frameworks.base import RoleInfo
 from dask_train.input_errors import raises_at_the_call
 from dask_train.role.checkpointing import Checkpointing
 from dask_train.role.collective import Collective
@@ -30,7 +30,8 @@ class Session(Collective, Checkpointing):
         The rank over all training roles of the run, chiefs first, and how many of them there are: those of
         :meth:`all_reduce` and its like. The rank is None in roles that don't train.
     is_chief
-        Whether this role initialises and saves for all: the chief, or worker 0 if the run has none.
+        Whether this role initialises and saves for all: the chief, or worker 0 if the run has none. Without either, the
+        first of the training roles.
     attempt
         Number of this start of the role: 0, and one more with each recovery.
     num_rows, schema
@@ -279,6 +280,5 @@ class Session(Collective, Checkpointing):
 
 
 def is_chief(me: RoleInfo) -> bool:
-    """Return whether a role initialises and saves for all: the chief, or worker 0 if the run has none."""
-    first = "chief" if "chief" in me.counts else TRAINING_ROLES[-1]
-    return me.rank == 0 and me.role == (first if first in me.counts else next(iter(me.counts)))
+    """Return whether a role initialises and saves for all: the first of those that train."""
+    return me.members[:1] == [(me.role, me.rank)]

@@ -67,12 +67,23 @@ def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
     if suspicion is None or (turn.time < suspicion.until and not at_once):
         return
     turn.suspicion = None
-    raised = [key for key, role in turn.roles.items() if role.phase is RolePhase.GONE]
-    did = "could not start:" if suspicion.launching else "raised"
-    cause = f"{name_of(suspicion.key)} {did} {suspicion.error}"
+    raised = _gone(turn)
+    cause = cause_of(suspicion)
     verdict = Verdict.LAUNCH if suspicion.launching else Verdict.ROLE_FAILED
     keys = raised or [suspicion.key]
     _mend(turn, keys, cause, _blame(verdict, suspicion.key, cause), _failure(turn, keys, raised=True))
+
+
+def cause_of(suspicion: Suspicion) -> str:
+    """Return what a role has raised, as a sentence."""
+    did = "could not start:" if suspicion.launching else "raised"
+    return f"{name_of(suspicion.key)} {did} {suspicion.error}"
+
+
+def _gone(turn: StateUpdate) -> list[Key]:
+    """List the roles that the run misses as they have no process any more; others have left it, or never joined."""
+    missed = {*turn.plan.role_keys(), *resizing.members(turn)}
+    return [key for key, role in turn.roles.items() if role.phase is RolePhase.GONE and key in missed]
 
 
 def exited(turn: StateUpdate, key: Key, message: Exited) -> None:
@@ -161,7 +172,7 @@ def _lose_with_echoes(turn: StateUpdate, keys: Sequence[Key], cause: str) -> Non
     raised: list[Key] = []
     if turn.suspicion is not None and turn.suspicion.unanswered:
         turn.suspicion = None
-        raised = [key for key, role in turn.roles.items() if role.phase is RolePhase.GONE]
+        raised = _gone(turn)
     _lose(turn, [*keys, *raised], cause)
 
 

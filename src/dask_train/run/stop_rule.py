@@ -31,7 +31,7 @@ class RunProgress:
     steps
         The most batches that any training role took; of its own data, where it has some, so not of a validation.
     seconds
-        Since the roles started.
+        Since the roles started for the first time.
     reported
         Which of these names roles have given to scores of their own; a rule that names one means that score then.
     """

@@ -204,7 +204,9 @@ def _stop_asked(update: StateUpdate, message: messages.Stop) -> None:
         return
     resizing.give_up_unless_told(update, f"the run stops: {message.reason}")
     update.enter(Phase.STOPPING)
-    update.suspicion = None
+    if update.suspicion is not None:
+        update.note(f"Before the run was stopped: {lost_roles.cause_of(update.suspicion)}")
+        update.suspicion = None
     update.ending = Finish(verdict=Verdict.OK, what=message.reason)
     for key, role in update.roles.items():
         if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):

@@ -322,7 +322,8 @@ def plan_of(
 ) -> RunPlan:
     """Return what the course of a run depends on."""
     deadlines = Deadlines.from_dask_config()
-    training = [role for role in TRAINING_ROLES if role in counts] or [role for role in counts if role not in services]
+    own = [role for role in counts if role not in services]  # with functions of the user's
+    training = [role for role in TRAINING_ROLES if role in counts] or [role for role in own if role != "ps"] or own
     agree = adapter.agrees_every_step(counts)
     replaceable = [role for role in counts if adapter.can_replace(role) and not (agree and role in training)]
     return RunPlan(

@@ -87,5 +87,5 @@ def test_what_a_checkpoint_covers_is_all_that_was_taken(file):
     account = Account(file)
     assert account.covered() == []
     account.taken(account.begin(stretch()), 3)
-    assert account.covered() == [[0, 0, 0, 32, 0, 3, 3, 0, 0]]
+    assert account.covered() == [[0, 0, 0, 32, 0, 3, 3, 0, 0, -1, 0]]
     assert counts(file) == [(3, 0)], "it is not kept yet"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_train.data.account import Account, BatchRange, read_account
+from dask_train.data.account import WHOLE, Account, BatchRange, read_account
 from dask_train.data.ledger import balance, left_out, share_rows
 from dask_train.data.order import shares
 from dask_train.data.plan import EpochPlan
@@ -134,7 +134,13 @@ COVERED = [stretch(0, 0, 4), stretch(1, 0, 3)]
     ],
 )
 def test_what_a_role_left_out_because_it_is_in_a_checkpoint(own, same_run, wanted):
-    assert list(left_out(COVERED, own, same_run=same_run)) == wanted
+    assert list(left_out(COVERED, own, rank=0, same_run=same_run)) == wanted
+
+
+def test_whole_partitions_in_a_checkpoint_are_those_of_the_rank_that_kept_it():
+    whole = replace(stretch(0, 0, 60, batch_size=WHOLE), rank=1)
+    assert list(left_out([whole], [], rank=1, same_run=True)) == [whole]
+    assert list(left_out([whole], [], rank=0, same_run=True)) == []
 
 
 def test_what_is_in_a_checkpoint_counts_once():

@@ -14,7 +14,18 @@ from dask_train.errors import DataError, RoleLostError
 from dask_train.process import messages
 from dask_train.run import events
 from dask_train.run.commands import Verdict
-from dask_train.run.messages import Exited, Failed, Go, Kill, StartProcess, Stop, WorkerLost
+from dask_train.run.messages import (
+    Ended,
+    Exited,
+    Failed,
+    Go,
+    Kill,
+    Ready,
+    Started,
+    StartProcess,
+    Stop,
+    WorkerLost,
+)
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RolePhase
 from dask_train.run.stopping import StopRule
@@ -105,9 +116,11 @@ class Rule(StopRule):
 
     def __init__(self) -> None:
         self.since: list[tuple[int, int]] = []
+        self.seconds: list[float] = []
 
     def met(self, scores: Any, progress: Any, since: int = 0) -> str | None:
         self.since.append((since, len(scores)))
+        self.seconds.append(progress.seconds)
         if any(score["loss"] < 0 for score in scores):
             raise ZeroDivisionError("a rule's own fault")
         return "the loss is 0" if any(score["loss"] == 0 for score in scores[since:]) else None
@@ -130,6 +143,23 @@ async def test_a_rule_that_is_met_asks_roles_to_stop(driven):
     assert it.driver.finish.verdict is Verdict.OK
     assert it.driver.finish.what == "the loss is 0"
     assert [(since, until) for since, until in rule.since if since != until] == [(0, 2), (2, 3)], "each score once"
+
+
+async def test_the_seconds_of_a_rule_go_on_where_all_start_again(driven, monkeypatch):
+    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
+    rule = Rule()
+    async with driven({"stop": rule}, {"recovery": RecoveryPolicy(scope="gang")}) as it:
+        await it.running()
+        await it.scheduler.until(lambda: rule.seconds and rule.seconds[-1] > 0.1)
+        it.scheduler.tells(Exited(cause="it was killed."), "worker")
+        await it.scheduler.until(lambda: len(it.scheduler.sent(StartProcess)) == 2)
+        num_before = len(rule.seconds)
+        for message in (Ready(pid=7, peer="h:0"), Started()):
+            it.scheduler.tells(message, "worker", attempt=1)
+        await it.scheduler.until(lambda: len(rule.seconds) > num_before)
+        for message in (Ended(result=pickle.dumps(None)), Exited(cause="")):
+            it.scheduler.tells(message, "worker", attempt=1)
+    assert rule.seconds == sorted(rule.seconds)
 
 
 async def test_a_rule_that_raises_ends_the_run_and_is_named(driven):

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.data.account import Account, read_account
+from dask_train.data.segment import Segment
+from dask_train.driver.history import History
+from dask_train.process.messages import Accounted, WentOn
 from dask_train.role.session import Session
+from dask_train.run.messages import RoleProcess
+from dask_train.run.state import RunPlan
 
 X, Y = np.arange(20.0).reshape(10, 2), np.arange(10)
 
@@ -104,13 +112,45 @@ def test_a_checkpoint_tells_what_is_in_it(laid_out, tmp_path, session, fake_link
     assert link.covers == []
     one, link = begun("first", attempt=1)
     one.load_checkpoint()
-    first = ["first", "worker", [[0, 0, 0, 3, 0, 2, 2, 0, 0]]]
+    first = ["first", "worker", [[0, 0, 0, 3, 0, 2, 2, 0, 0, -1, 0]]]
     assert [list(cover) for cover in link.covers[0]] == [first]
     kept(one, (0, 2), 3)
     one, link = begun("second")
     one.load_checkpoint()
-    more = ["first", "worker", [[0, 0, 0, 3, 2, 2, 2, 0, 0], [0, 0, 1, 3, 0, 1, 1, 0, 0]]]
+    more = ["first", "worker", [[0, 0, 0, 3, 2, 2, 2, 0, 0, -1, 0], [0, 0, 1, 3, 0, 1, 1, 0, 0, -1, 0]]]
     assert [list(cover) for cover in link.covers[0]] == [first, more]
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_passes_over_partitions_go_on_after_a_checkpoint(table_of, mapped, tmp_path, session, fake_link, within):
+    """Two passes of three, then all start again; rank 0, which keeps the checkpoint, has 6 rows, and rank 1 has 4."""
+    parts = [(Y[:6],), (Y[6:],)]
+    table = table_of(parts, host_of_rank=np.zeros(2, np.int64))
+    rows = mapped(table, {number: Segment(part) for number, part in enumerate(parts)})
+    history = History(SimpleNamespace(id="run", plan=RunPlan(counts={"worker": 2}, training=frozenset({"worker"}))))
+    for attempt in (0, 1):
+        history._all_at_once.append({("worker", rank): attempt for rank in (0, 1)})
+        for rank in (0, 1):
+            file, link = os.memfd_create("account"), fake_link()
+            folder = CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"), run="run"), attempt)
+            more = {"data": (table, rows), "account": Account(file), "checkpoint": folder, "scratch": tmp_path}
+            one = session("worker", rank, link=link, attempt=attempt, **more)
+            one.load_checkpoint()
+            for pass_number in range(2 if attempt == 0 else 1 + within):
+                for _ in one.partitions():
+                    if attempt == rank == 0 and pass_number == 1 and within:
+                        one.save_checkpoint(lambda folder: (folder / "state").write_text("x"))
+            if attempt == rank == 0 and not within:
+                one.save_checkpoint(lambda folder: (folder / "state").write_text("x"))
+            of = RoleProcess("worker", rank, attempt)
+            history.record(of, Accounted(account=read_account(file)))
+            for covers in link.covers:
+                history.record(of, WentOn(covers=covers))
+    ledger = history.ledger({("worker", 0): 10})
+    assert [(line.rank, line.turn, line.trained) for line in ledger.lines] == [
+        (rank, turn, rows) for rank, rows in ((0, 6), (1, 4)) for turn in range(3)
+    ]
+    assert (ledger.trained, ledger.repeated, ledger.dropped) == (30, 10 if within else 0, 0)
 
 
 def test_tools_are_told_where_checkpoints_go(tmp_path, session):
@@ -152,3 +192,26 @@ def test_who_is_late_begins_with_the_checkpoint_of_all_also_where_no_batch_was_t
     late = begun(1, 1)
     late._meeting._group = object()
     assert state(late) == "g"
+
+
+def test_roles_of_a_name_of_the_users_begin_with_the_same_checkpoint_and_others_look_at_it(
+    laid_out, tmp_path, session, fake_link
+):
+    """Else rows of who is late would be no one's, and the ledger would count them."""
+    roles = {"counts": {"learner": 2, "onlooker": 1}, "training": ("learner", "onlooker")}
+
+    def begun(role, rank, **more):
+        place = CheckpointPlace(url=str(tmp_path / "kept"), run="run")
+        more |= {"scratch": tmp_path / f"{role}{rank}", **roles}
+        return session(role, rank, link=fake_link(), checkpoint=CheckpointFolder(place), **more)
+
+    fast = begun("learner", 0, data=laid_out(Y))
+    assert fast.load_checkpoint() is None
+    next(fast.batches(batch_size=3))
+    fast.save_checkpoint(lambda folder: (folder / "state").write_text("a"))
+    late = begun("learner", 1, data=laid_out(Y))
+    assert (late.load_checkpoint(), late.load_checkpoint()) == (None, None)
+    next(late.batches(batch_size=3))
+    assert (late.load_checkpoint() / "state").read_text() == "a"
+    assert (begun("learner", 1, alone=True).load_checkpoint() / "state").read_text() == "a"
+    assert (begun("onlooker", 0).load_checkpoint() / "state").read_text() == "a"

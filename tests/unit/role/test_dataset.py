@@ -151,17 +151,17 @@ def test_what_is_taken_is_accounted_for(laid_out, session):
     taken = iter(one.batches(epochs=2, batch_size=3))
     for _ in range(6):
         next(taken)
-    assert read_account(file) == [[0, 0, 0, 3, 0, 4, 4, 2, 0], [0, 0, 1, 3, 0, 2, 1, 2, 0]]
+    assert read_account(file) == [[0, 0, 0, 3, 0, 4, 4, 2, 0, -1, 0], [0, 0, 1, 3, 0, 2, 1, 2, 0, -1, 0]]
     taken.close()  # as the end of a loop that is left
     other = one.batches(batch_size=4)
     next(other)
-    assert read_account(file)[1] == [0, 0, 1, 3, 0, 2, 2, 2, 0]
+    assert read_account(file)[1] == [0, 0, 1, 3, 0, 2, 2, 2, 0, -1, 0]
     with suppress(RuntimeError):
         for _ in one.batches(batch_size=4, start=(0, 1)):
             raise RuntimeError
     one._context.account.seal()  # as where the function raises
     other.close()
-    assert read_account(file)[2:] == [[0, 1, 0, 4, 0, 1, 0, 2, 0], [0, 1, 0, 4, 1, 1, 0, 2, 0]]
+    assert read_account(file)[2:] == [[0, 1, 0, 4, 0, 1, 0, 2, 0, -1, 0], [0, 1, 0, 4, 1, 1, 0, 2, 0, -1, 0]]
     os.close(file)
 
 

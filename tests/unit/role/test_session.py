@@ -20,19 +20,20 @@ def test_who_it_is(session):
 
 
 @pytest.mark.parametrize(
-    ("counts", "chief"),
+    ("counts", "training", "chief"),
     [
-        ({"ps": 1, "worker": 2}, "worker/0"),
-        ({"worker": 2, "chief": 1}, "chief/0"),
-        ({"explorer": 2, "learner": 1}, "explorer/0"),
+        ({"ps": 1, "worker": 2}, ("worker",), "worker/0"),
+        ({"worker": 2, "chief": 1}, ("chief", "worker"), "chief/0"),
+        ({"explorer": 2, "learner": 1}, ("explorer", "learner"), "explorer/0"),
+        ({"ps": 1, "learner": 2}, ("learner",), "learner/0"),
     ],
 )
-def test_one_role_of_a_run_is_the_chief(counts, chief, session):
+def test_one_role_of_a_run_is_the_chief(counts, training, chief, session):
     chiefs = [
         f"{role}/{rank}"
         for role, count in counts.items()
         for rank in range(count)
-        if session(role, rank, counts=counts).is_chief
+        if session(role, rank, counts=counts, training=training).is_chief
     ]
     assert chiefs == [chief]
 

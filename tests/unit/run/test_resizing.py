@@ -482,6 +482,16 @@ def test_with_servers_those_that_do_not_join_are_ended(served, loses, why):
     assert settled(served)[0] == 1
 
 
+def test_with_servers_only_roles_of_the_run_start_again_where_one_raises(a_run):
+    run = a_run(**(SERVED | {"recovery": RecoveryPolicy(retry_errors=True)})).running()
+    asked(run, 3)
+    starts_alone(run, "worker/1")
+    run.happens(events.ResizeCancelled, number=0)
+    run.exits("worker/1")
+    assert [run.phases[key] for key in ("worker/1", "worker/2")] == [RolePhase.GONE] * 2, "they never joined"
+    assert run.fails("worker/0") == ["PlaceRoles worker/0"]
+
+
 def test_with_servers_others_train_on_when_one_has_gone_through_its_rows(served):
     grown(served)
     asked(served, 3, 1)

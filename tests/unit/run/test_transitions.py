@@ -300,6 +300,19 @@ def test_a_stop_while_it_runs(a_run):
     assert run.finish.what == "loss < 0.1"
 
 
+@pytest.mark.parametrize(
+    ("unanswered", "launching", "did"), [(False, False, "raised"), (True, True, "could not start:")]
+)
+def test_an_exception_just_before_a_stop_is_told_of(a_run, unanswered, launching, did):
+    """Whether it was the echo of a loss is not known then."""
+    run = a_run(agree=True).running()
+    run.fails("worker/1", "ValueError: no.", unanswered=unanswered, launching=launching)
+    run.stopped()
+    run.returns("worker/0")
+    assert run.finish.verdict is Verdict.OK
+    assert run.finish.notes == (f"Before the run was stopped: worker 1 {did} ValueError: no.",)
+
+
 def test_a_stop_while_services_end(a_run):
     run = a_run(counts={"ps": 1, "worker": 1}).running()
     run.returns("worker/0")

@@ -165,6 +165,20 @@ def test_what_was_asked_for_is_the_plan_of_the_run(cluster):
     assert job.id.startswith("train-")
 
 
+@pytest.mark.parametrize(
+    ("roles", "training"),
+    [
+        ({"ps": 1, "learner": 2}, {"learner"}),
+        ({"ps": 1, "learner": 2, "looker": 1}, {"learner", "looker"}),
+        ({"ps": 1, "worker": 2, "looker": 1}, {"worker"}),
+        ({"ps": 1}, {"ps"}),
+    ],
+)
+def test_parameter_servers_of_ones_own_train_only_where_nothing_else_does(cluster, roles, training):
+    launch(dict.fromkeys(roles, train), roles=roles)
+    assert cluster.job.plan.training == training
+
+
 def test_defaults(cluster):
     launch({"worker": train, "scorer": score}, wait=False)
     assert cluster.job.plan.counts == {"worker": 7, "scorer": 1}

@@ -11,7 +11,6 @@ import keras
 import numpy as np
 
 from dask_train.compat.keras.internals import pythonify_logs
-from dask_train.errors import StalledError
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.applying import at_every_apply
 from dask_train.fitting.roles.aside import is_aside
@@ -205,37 +204,34 @@ class AsynchronousWorker(Worker):
             self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
 
     def _wait_for_others(self) -> None:
-        """Until all workers have ended; those that take no step for too long are named."""
-        counts, seen = self.servers.counts, dict[int, int]()
+        """Until all workers have ended.
+
+        The run ends the wait where none of them makes progress: it knows who hangs, and who is being replaced.
+        """
+        counts, link = self.servers.counts, self.session._link
         ended: set[int] = set()
-        moved, stops_at = time.monotonic(), math.inf
+        stops_at = math.inf
         while time.monotonic() < stops_at:
             ended, steps = self.servers.ended(ended, _LOOK_S)
             with_rows = [each for each in range(counts.most) if counts.next_of(each, steps.get(each, 0)) is not None]
             missing = [rank for rank in with_rows if rank not in ended]
             if not missing:
                 return
-            if steps != seen:
-                moved, seen = time.monotonic(), steps
             if self.session.should_stop():
                 stops_at = min(stops_at, time.monotonic() + _LAST_STEPS_S)
-            elif time.monotonic() - moved > self.task.collective_timeout_s:
-                raise StalledError(
-                    f"Worker 0 has gone through its rows, and waits for worker {', '.join(map(str, missing))}, which "
-                    f"has taken no step for {self.task.collective_timeout_s:g} s.",
-                    "It hangs, or its process was stopped.",
-                    "See what it does with run.diagnose(), or raise train.progress.timeout.",
-                )
+            link.note(f"past its last batch, waiting for worker {', '.join(map(str, missing))}")
 
     def outcome(self, callbacks: Any) -> Outcome | None:
         """Return what the servers have counted, and this worker's model as callbacks have left it."""
         if not self.leads:
             self.servers.end(self.session.rank)
-        elif self.model.stop_training and not self.session.should_stop():
-            self.session.stop(f"a callback stopped training in epoch {callbacks.epoch + 1}")
+        # To ask the run to stop would have it kill this worker, which has a model to hand over, after some seconds.
+        is_ended_by_callback = self.model.stop_training and not self.session.should_stop()
         outcome = self.loop.outcome(dict)
         if outcome is None:
             return None
+        if is_ended_by_callback:
+            outcome = replace(outcome, stop_reason=f"a callback stopped training in epoch {callbacks.epoch + 1}")
         counts = self.loop.held
         self._count_all_rows(outcome, counts["counted"])
         return self.handed_over(replace(outcome, steps=sum(counts["steps"].values())))

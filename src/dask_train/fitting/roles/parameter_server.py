@@ -68,7 +68,6 @@ class ParameterServer(Answering):
 
     def __init__(self, task: FitTask, session: Session, backend: Backend) -> None:
         super().__init__()
-        self._session, self._collective_timeout_s = session, task.collective_timeout_s
         model = parts_to_model(task.header, task.arrays)
         build(model, task.columns)
         shard = shards_of(model, session.size)[session.rank]
@@ -100,10 +99,10 @@ class ParameterServer(Answering):
 
     # What workers ask
 
-    def _on_begin(self, caller: Caller, *, rank: int) -> dict[str, Any]:
+    def _on_begin(self, caller: Caller, *, rank: int, wait_s: float) -> dict[str, Any]:
         """Begin with a worker, at the steps that are known of it; the first one may have to bring the weights."""
-        if rank != 0 and not self._ready.wait(self._collective_timeout_s):
-            return {"ready": False, "steps": 0, "remembered": None, "version": 0, "counts": self._counts}
+        if rank != 0:
+            self._ready.wait(wait_s)
         with self._lock:
             self._ended.discard(rank)
             if self._ready.is_set():
@@ -221,7 +220,7 @@ class ParameterServer(Answering):
 
     def _on_weights(self, caller: Caller, *, seen: int, wait_s: float) -> dict[str, Any]:
         """Weights as they are now, and moving averages as means over the workers; after another step than was seen."""
-        if not self._ready.wait(self._collective_timeout_s):
+        if not self._ready.wait(wait_s):
             return {"steps": -1, "version": 0}
         with self._moved:
             self._moved.wait_for(lambda: self._num_steps != seen, wait_s)

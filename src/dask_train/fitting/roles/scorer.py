@@ -99,7 +99,7 @@ class ServedWeights:
     def next(self, wait_s: float) -> dict[str, int] | None:
         """See :meth:`WeightsSource.next`."""
         steps = self._servers.pull(self._seen, wait_s)["steps"]
-        if steps == self._seen:
+        if steps in (-1, self._seen):  # -1: the first worker has not brought them yet
             return None
         self._seen = steps
         return {"updates": steps}

@@ -6,7 +6,7 @@ from typing import Any
 
 from dask_train.data.account import BatchRange
 from dask_train.data.columns import Columns
-from dask_train.errors import CheckpointError, StalledError
+from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.loop import KerasLoop
 from dask_train.fitting.roles.servers import Progress, Servers
 from dask_train.fitting.roles.weights import others_of
@@ -21,7 +21,8 @@ from dask_train.trainers.common.sync_point import LeftError, Position
 # The part of the state that servers hold besides the model: how many steps each worker has taken, what metrics have
 # counted in each epoch, and how many workers share the batches.
 SERVERS = "servers"
-# How long a worker that joins waits for its share of the batches until it looks whether it is to stop.
+# How long a worker waits for the first weights, or one that joins for its share of the batches, until it looks whether
+# it is to stop.
 _LOOK_S = 1.0
 
 
@@ -78,13 +79,11 @@ class ServerLoop(KerasLoop):
         ------
         CheckpointError
             The checkpoint was begun with something else, can't be read, or has a share of a worker that is not there.
-        StalledError
-            The first worker has brought nothing in time.
         LeftError
-            This worker has no share of the batches that are left.
+            This worker has no share of the batches that are left, or the run stops before it has begun.
         """
         state.shared(SERVERS, lambda: self.held, self._take_held)
-        ready, steps, remembered = self._servers.begin(self._session.rank)
+        ready, steps, remembered = self._known_by_servers()
         if ready:
             self._state = state
             self.start = self.position = self._after(self._first_step(steps))
@@ -93,13 +92,22 @@ class ServerLoop(KerasLoop):
                 if remembered is not None:
                     self.history, self._reported_epochs, self._read, self._configuration = remembered["loop"]
                     state.course.restore_shared(remembered["course"], within_epoch=True)
-        elif self.leads:
+        else:
             super().keep(state)
             self._bring()
-        else:
-            raise StalledError(f"Worker 0 has brought no weights within {self._task.collective_timeout_s:g} s.")
         self._session._go_on_among(self._servers.counts.at(self.position.steps))
         return self.start
+
+    def _known_by_servers(self) -> tuple[bool, int, Any]:
+        """Return what :meth:`Servers.begin` does; workers but the first wait until that one has brought the weights.
+
+        It may be lost before, so the run says how long that may take.
+        """
+        while not (known := self._servers.begin(self._session.rank, _LOOK_S))[0] and not self.leads:
+            if self._session.should_stop():
+                raise LeftError
+            self._session._link.note("waiting for worker 0 to bring the first weights")
+        return known
 
     def _first_step(self, steps: int) -> int:
         """Return the first step from ``steps`` on that is this worker's; one that joins waits until it has a share."""
@@ -108,7 +116,7 @@ class ServerLoop(KerasLoop):
             if not self._session._joins or self._session.should_stop():
                 raise LeftError
             self._servers.wait_for_counts(_LOOK_S)
-            self._servers.begin(rank)  # with the weights of the moment
+            self._servers.begin(rank, 0.0)  # with the weights of the moment
         if first > steps:
             self._servers.skip(rank, first)
         return first

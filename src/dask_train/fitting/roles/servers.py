@@ -19,8 +19,9 @@ from dask_train.transport.channels import ask
 from dask_train.transport.connections import Credentials
 from dask_train.transport.dialling import dial
 
-# How long a server may take to listen: it is up, and puts its model together.
-_LISTENS_S = 30.0
+# How long a server may take to listen, at least, and as a part of the time for an answer: it is up, and puts its model
+# together. A run in which no worker makes progress for two thirds of that time is ended, and knows less of the cause.
+_LISTENS_S, _LISTENS_PART = 30.0, 0.6
 
 # Of each worker: how many steps it has taken, and how often it has applied gradients in the step after.
 Progress = dict[int, tuple[int, int]]
@@ -61,10 +62,11 @@ class Servers:
     ) -> None:
         self._answer_timeout_s, self._spent = answer_timeout_s, spent
         self.counts = WorkerCounts(())
+        listens_s = max(_LISTENS_S, answer_timeout_s * _LISTENS_PART)
         self.shards = shards_of(model, len(addresses))
         with ExitStack() as undone:
             self._lines = [
-                undone.enter_context(closing(dial(address, slot_of(model, shard), host, credentials, _LISTENS_S)))
+                undone.enter_context(closing(dial(address, slot_of(model, shard), host, credentials, listens_s)))
                 for address, shard in zip(addresses, self.shards, strict=True)
             ]
             undone.pop_all()
@@ -76,12 +78,13 @@ class Servers:
             for number, place in enumerate(shard.weights)
         }
 
-    def begin(self, rank: int) -> tuple[bool, int, Any]:
+    def begin(self, rank: int, wait_s: float) -> tuple[bool, int, Any]:
         """Return whether they have weights, which this model takes over, with the moving averages of all workers.
 
-        With them come this worker's steps, and what was passed to :meth:`remember`.
+        With them come this worker's steps, and what was passed to :meth:`remember`. Workers but the first, which brings
+        the weights, wait up to ``wait_s`` seconds for them.
         """
-        answers = self._ask("begin", rank=rank)
+        answers = self._ask("begin", rank=rank, wait_s=wait_s)
         ready, self._newest = all(each["ready"] for each in answers), answers[0]["version"]
         self.counts = answers[0]["counts"]
         if ready:
@@ -184,9 +187,12 @@ class Servers:
     def pull(self, seen: int, wait_s: float) -> dict[str, Any]:
         """Let this model take over the weights and moving averages of the moment.
 
-        Wait up to ``wait_s`` seconds until the answer has another number of ``steps`` than ``seen``.
+        Wait up to ``wait_s`` seconds until the answer has another number of ``steps`` than ``seen``; -1 while not all
+        servers have weights.
         """
         answers = self._ask("weights", seen=seen, wait_s=wait_s)
+        if any(each["steps"] < 0 for each in answers):
+            return {"steps": -1}
         self._newest = answers[0]["version"]
         self._take(range(len(self.shards)), "weights")
         self._take([0], "statistics")

@@ -8,13 +8,13 @@ import keras
 import numpy as np
 import pytest
 
-from dask_train.errors import StalledError
 from dask_train.fitting.roles import asynchronous
 from dask_train.fitting.roles.asynchronous import AsynchronousWorker
 from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.roles.worker_counts import WorkerCounts
+from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.sync_point import LeftError
 
 THREE = WorkerCounts(((0, 3),))
@@ -44,17 +44,26 @@ def waiting(clock, answers, *, stops=lambda: False, counts=THREE):
         return answers()
 
     worker = object.__new__(AsynchronousWorker)
-    worker.task = SimpleNamespace(collective_timeout_s=10.0)
-    worker.session = SimpleNamespace(size=3, should_stop=stops)
+    worker.notes = []
+    worker.session = SimpleNamespace(size=3, should_stop=stops, _link=SimpleNamespace(note=worker.notes.append))
     worker.servers = SimpleNamespace(ended=ended, counts=counts)
     return worker
 
 
-def test_workers_that_take_no_step_are_named(clock):
-    worker = waiting(clock, lambda: ({0, 1}, {0: 9, 1: 9, 2: 4}))
-    with pytest.raises(StalledError, match="waits for worker 2, which has taken no step for 10 s"):
-        worker._wait_for_others()
-    assert 10.0 < clock.now < 11.0
+def waited_for(clock, answers, counts=THREE):
+    """What a diagnosis says of worker 0, which waits until the run is stopped after an hour."""
+    stops_at = clock.now + 3600
+    worker = waiting(clock, answers, counts=counts, stops=lambda: clock.now >= stops_at)
+    worker._wait_for_others()
+    assert clock.now > stops_at
+    (note,) = set(worker.notes)
+    return note
+
+
+def test_workers_that_take_no_step_are_named_and_the_run_says_how_long_they_may(clock):
+    """They may wait for room, with which the run starts them again."""
+    note = waited_for(clock, lambda: ({0, 1}, {0: 9, 1: 9, 2: 4}))
+    assert note == "past its last batch, waiting for worker 2"
 
 
 def test_a_slow_worker_is_waited_for(clock):
@@ -66,16 +75,30 @@ def test_a_slow_worker_is_waited_for(clock):
 def test_one_that_has_left_is_not_waited_for_and_one_that_has_not_begun_is(clock):
     shrunk = THREE.then(10, 2)
     waiting(clock, lambda: ({0, 1}, {0: 20, 1: 20, 2: 10}), counts=shrunk)._wait_for_others()
-    with pytest.raises(StalledError, match="waits for worker 2"):
-        waiting(clock, lambda: ({0, 1}, {0: 20, 1: 20, 2: 9}), counts=shrunk)._wait_for_others()
-    with pytest.raises(StalledError, match="waits for worker 3"):
-        waiting(clock, lambda: ({0, 1, 2}, {}), counts=THREE.then(10, 4))._wait_for_others()
+    assert waited_for(clock, lambda: ({0, 1}, {0: 20, 1: 20, 2: 9}), shrunk).endswith("waiting for worker 2")
+    assert waited_for(clock, lambda: ({0, 1, 2}, {}), THREE.then(10, 4)).endswith("waiting for worker 3")
 
 
 def test_a_run_that_stops_waits_for_last_steps_only(clock):
     worker = waiting(clock, lambda: ({0}, {}), stops=lambda: True)
     worker._wait_for_others()
     assert clock.now < 5
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_worker_0_tells_why_callbacks_have_ended_training_without_stopping_the_run(is_stopping):
+    """A run that stops kills all after some seconds, and the model may take longer to be written and sent."""
+    worker = object.__new__(AsynchronousWorker)
+    worker.leads, worker.model = True, SimpleNamespace(stop_training=True)
+    worker.session = SimpleNamespace(should_stop=lambda: is_stopping)
+    known = {"steps": 5, "read": [], "num_rows": 8, "warnings": [], "num_steps": 2, "applied": {}}
+    made = Outcome(header={}, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, **known)
+    worker.loop = SimpleNamespace(outcome=lambda _: made, held={"counted": {}, "steps": {0: 5, 1: 4}})
+    worker._last = StepLogs({})
+    worker.handed_over = lambda outcome: outcome
+    outcome = worker.outcome(SimpleNamespace(epoch=1))
+    assert outcome.stop_reason == ("" if is_stopping else "a callback stopped training in epoch 2")
+    assert outcome.steps == 9
 
 
 @pytest.mark.parametrize("joins_again", [True, False])

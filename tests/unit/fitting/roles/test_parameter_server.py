@@ -63,7 +63,7 @@ def run():
 
 
 def begun(run):
-    assert run.lines.begin(0) == (False, 0, None), "the first worker brings the weights"
+    assert run.lines.begin(0, 5.0) == (False, 0, None), "the first worker brings the weights"
     for number, weight in enumerate(run.first.weights):
         weight.assign(np.full(weight.shape, number + 0.5))
     run.lines.bring([{}, {}], {}, TWO, 0)
@@ -79,10 +79,19 @@ def test_others_begin_when_the_first_worker_has_brought_its_weights(run, in_thre
     def first():
         begun(run)
 
-    _, (ready, steps, remembered) = in_threads(first, lambda: lines.begin(1))
+    _, (ready, steps, remembered) = in_threads(first, lambda: lines.begin(1, 5.0))
     assert (ready, steps, remembered) == (True, 0, None)
     for one, other in zip(model.trainable_weights, run.first.trainable_weights, strict=True):
         np.testing.assert_array_equal(value_of(one), value_of(other))
+
+
+def test_who_waits_for_the_first_weights_is_answered_in_time(run):
+    """A worker's question ends with an error of its own, which knows less than the run does."""
+    _, other = run.worker(1)
+    assert other.begin(1, 0.01) == (False, 0, None)
+    assert other.pull(-1, 0.01)["steps"] == -1
+    run.roles[0]._ready.set()
+    assert other.pull(-1, 0.01)["steps"] == -1, "the other server has none"
 
 
 def test_one_that_takes_the_first_ones_place_is_told_what_it_would_have_taken_along(run):
@@ -90,9 +99,9 @@ def test_one_that_takes_the_first_ones_place_is_told_what_it_would_have_taken_al
     run.lines.remember({"callbacks": b"held"})
     step(run.lines, 0, 1)
     _, again = run.worker(0)
-    assert again.begin(0) == (True, 1, {"callbacks": b"held"})
+    assert again.begin(0, 5.0) == (True, 1, {"callbacks": b"held"})
     _, other = run.worker(1)
-    assert other.begin(1) == (True, 0, None)
+    assert other.begin(1, 5.0) == (True, 0, None)
 
 
 def test_rows_count_once_however_often_a_step_is_told(run):
@@ -101,7 +110,7 @@ def test_rows_count_once_however_often_a_step_is_told(run):
     assert step(run.lines, 0, 1, (0, counts))["counted"][0].tolist() == [2.0, 1.0]
     assert step(run.lines, 0, 1, (0, counts))["counted"][0].tolist() == [2.0, 1.0], "it was told again"
     _, other = run.worker(1)
-    other.begin(1)
+    other.begin(1, 5.0)
     assert step(other, 1, 1, (0, counts))["counted"][0].tolist() == [4.0, 2.0]
     assert step(other, 1, 2, (1, counts))["counted"][0].tolist() == [2.0, 1.0], "of another epoch"
     told = run.lines.everything()
@@ -113,7 +122,7 @@ def test_a_step_without_rows_is_told_what_others_have_counted(run):
     begun(run)
     assert step(run.lines, 0, 1)["counted"] is None, "nobody has counted a row"
     _, other = run.worker(1)
-    other.begin(1)
+    other.begin(1, 5.0)
     step(other, 1, 1, (0, [np.array([2.0, 1.0])]))
     assert step(run.lines, 0, 2)["counted"][0].tolist() == [2.0, 1.0]
     assert step(run.lines, 0, 3, (1, None))["counted"] is None, "of another epoch"
@@ -121,7 +130,7 @@ def test_a_step_without_rows_is_told_what_others_have_counted(run):
 
 def test_counts_of_epochs_before_a_checkpoint_are_kept_with_the_next(run):
     """A checkpoint gives single numbers back as such."""
-    run.lines.begin(0)
+    run.lines.begin(0, 5.0)
     run.lines.bring([{}, {}], {0: [2.0, np.ones(2)]}, TWO, 0)
     step(run.lines, 0, 1, (1, [np.float64(3.0), np.ones(2)]))
     counted = run.lines.everything()["counted"]
@@ -131,7 +140,7 @@ def test_counts_of_epochs_before_a_checkpoint_are_kept_with_the_next(run):
 def test_moving_averages_are_the_mean_over_the_workers(run):
     begun(run)
     model, other = run.worker(1)
-    other.begin(1)
+    other.begin(1, 5.0)
     for one, lines, rank in ((run.first, run.lines, 0), (model, other, 1)):
         one.layers[1].moving_mean.assign([rank, 4.0])
         step(lines, rank, 1, (0, []), statistics=True)
@@ -159,7 +168,7 @@ def test_who_waits_for_another_step_is_answered_with_it(run, in_threads):
 
 def test_steps_are_counted_on_from_a_checkpoint(run):
     """Else the run would take a scorer's reports for those of an earlier attempt."""
-    run.lines.begin(0)
+    run.lines.begin(0, 5.0)
     run.lines.bring([{0: (40, 0)}] * 2, {}, TWO, 70)
     _, scorer = run.worker(5)
     assert scorer.pull(-1, 0.0)["steps"] == 70
@@ -170,7 +179,7 @@ def test_steps_are_counted_on_from_a_checkpoint(run):
 def test_the_first_worker_ends_all(run, in_threads):
     begun(run)
     _, other = run.worker(1)
-    other.begin(1)
+    other.begin(1, 5.0)
     assert not step(other, 1, 1)["stop"]
     assert in_threads(lambda: run.lines.ended(set(), 20.0), lambda: other.end(1))[0] == ({1}, {1: 1})
     run.lines.end(0, stop=True)
@@ -180,7 +189,7 @@ def test_the_first_worker_ends_all(run, in_threads):
 def test_another_number_shares_the_batches_from_a_step_that_no_worker_has_begun(run):
     begun(run)
     _, other = run.worker(1)
-    other.begin(1)
+    other.begin(1, 5.0)
     step(run.lines, 0, 1)
     step(other, 1, 4)
     assert run.lines.share(4, 3) == (False, 4), "worker 1 has begun the step after 4"
@@ -195,7 +204,7 @@ def test_a_change_that_one_that_joins_may_have_heard_of_stays(run):
     begun(run)
     assert run.lines.share(20, 4) == (True, 0)
     _, joins = run.worker(2)
-    assert joins.begin(2) == (True, 0, None)
+    assert joins.begin(2, 5.0) == (True, 0, None)
     for first in (19, 20):
         assert run.lines.share(first, 2) == (False, 20)
     assert run.lines.counts == joins.counts == TWO.then(20, 4)
@@ -208,28 +217,28 @@ def test_a_change_that_one_that_joins_may_have_heard_of_stays(run):
 def test_one_that_joins_hears_of_its_share_and_continues_after_the_steps_of_others(run, in_threads):
     begun(run)
     _, joins = run.worker(2)
-    assert joins.begin(2) == (True, 0, None)
+    assert joins.begin(2, 5.0) == (True, 0, None)
     joins.wait_for_counts(0.01)
     assert joins.counts == TWO
     in_threads(lambda: joins.wait_for_counts(20.0), lambda: run.lines.share(5, 3))
     assert joins.counts == TWO.then(5, 3)
     joins.skip(2, 5)
     joins.skip(2, 3)
-    assert joins.begin(2)[1] == 5
+    assert joins.begin(2, 5.0)[1] == 5
     assert run.lines.everything()["progress"] == [{2: (5, 0)}] * 2, "else they would drop its gradients"
 
 
 def test_moving_averages_of_one_that_has_left_are_not_among_the_means_and_one_that_joins_has_these(run):
     begun(run)
     model, other = run.worker(1)
-    other.begin(1)
+    other.begin(1, 5.0)
     run.lines.share(2, 1)
     for one, lines, rank in ((run.first, run.lines, 0), (model, other, 1)):
         one.layers[1].moving_mean.assign([rank, 4.0 + rank])
         for steps in (1, 2):
             step(lines, rank, steps, statistics=True)
     third, joins = run.worker(2)
-    joins.begin(2)
+    joins.begin(2, 5.0)
     np.testing.assert_array_equal(value_of(third.layers[1].moving_mean), [0.0, 4.0])
 
 

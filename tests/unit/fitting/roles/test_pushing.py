@@ -186,7 +186,7 @@ def test_a_step_that_is_taken_again_is_applied_once(together):
         there.train(3, 4)
     assert isinstance(pushing.failure, ConnectionResetError)
     another = there.worker(gan())
-    assert another[1].begin(0)[:2] == (True, 3)
+    assert another[1].begin(0, 5.0)[:2] == (True, 3)
     another[2].note()
     there.train(3, worker=another)
     another[1].everything()
@@ -300,7 +300,7 @@ def test_what_callbacks_have_set_reaches_all(together):
     another, servers, _ = there.worker(own(applied, frozen=True), rank=1)
     for model in (there.model, another):
         model.optimizer.learning_rate = 0.5
-    servers.begin(1)
+    servers.begin(1, 5.0)
     there.model.optimizer.learning_rate = 0.125
     for variable in (*there.model.weights, there.model.beta):
         variable.assign(value_of(variable) + 1)
@@ -318,7 +318,7 @@ def test_what_callbacks_have_set_reaches_all(together):
 def test_what_others_push_before_a_callback_sets_something_is_no_change_by_a_step(together, sets):
     there = together(own(applied))
     other = there.worker(own(applied), rank=1)
-    other[1].begin(1)
+    other[1].begin(1, 5.0)
     other[2].note()
     there.train(stop=1, worker=other, rank=1)
     model = there.model

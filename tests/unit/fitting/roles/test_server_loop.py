@@ -9,7 +9,7 @@ import pytest
 
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.data.account import BatchRange
-from dask_train.errors import CheckpointError, StalledError
+from dask_train.errors import CheckpointError
 from dask_train.fitting.roles import loop as loop_module
 from dask_train.fitting.roles import server_loop as server_loop_module
 from dask_train.fitting.roles.loop import CALLBACKS
@@ -33,11 +33,11 @@ class Servers:
         self.shards = [None] * num_servers
         self.begun, self.held = (ready, steps, remembered), HELD
         self.told, self.counts = [], counts
-        self.reached, self.waited_for = 0, []
+        self.reached, self.waited_for, self.not_yet = 0, [], []
 
-    def begin(self, rank):
+    def begin(self, rank, wait_s):
         self.told.append(("begin", rank))
-        return self.begun
+        return self.not_yet.pop() if self.not_yet else self.begun
 
     def bring(self, progress, counted, counts, num_steps):
         self.told.append(("bring", progress, counted))
@@ -103,13 +103,14 @@ class Session:
 
     def __init__(self, rank, size):
         self.rank, self.size, self.told = rank, size, []
-        self._link = SimpleNamespace(wanted_size=0, shared_among=self.told.append)
+        self.notes, self.stops = [], False
+        self._link = SimpleNamespace(wanted_size=0, shared_among=self.told.append, note=self.notes.append)
 
     def report(self, **scores):
         pass
 
     def should_stop(self):
-        return False
+        return self.stops
 
     def _go_on_among(self, size):
         self.size = size
@@ -166,8 +167,19 @@ def test_the_first_worker_brings_what_it_begins_with():
 def test_others_begin_where_servers_know_them():
     loop = loop_of(Servers(ready=True, steps=23), rank=1)
     assert loop.keep(state_of([])) == loop.position == Position(2, 3, 23)
-    with pytest.raises(StalledError, match="Worker 0 has brought no weights within 180 s"):
-        loop_of(Servers(), rank=1).keep(state_of([]))
+
+
+def test_others_wait_for_the_first_weights_as_long_as_the_run_does():
+    """Worker 0 may have been lost, and wait for room."""
+    servers = Servers(ready=True, steps=0)
+    servers.not_yet = [(False, 0, None)] * 1000
+    loop = loop_of(servers, rank=1)
+    assert loop.keep(state_of([])) == Position(0, 0, 0)
+    assert set(loop._session.notes) == {"waiting for worker 0 to bring the first weights"}
+    loop = loop_of(Servers(), rank=1)
+    loop._session.stops = True
+    with pytest.raises(LeftError):
+        loop.keep(state_of([]))
 
 
 @pytest.mark.parametrize("num_servers", [1, 2])

@@ -57,6 +57,7 @@ def dialled(monkeypatch):
         if address == "silent":
             raise LaunchError("Nobody answers.")
         made.append(Line(address, columns))
+        made[-1].dialled_for_s = timeout_s
         return made[-1]
 
     monkeypatch.setattr(servers_module, "dial", dial)
@@ -80,6 +81,12 @@ def asked(monkeypatch):
 
 def opened(model: Any, *addresses: str, spent: TimeSpent | None = None) -> Servers:
     return Servers(model, addresses, "here", "credentials", PATIENCE_S, spent or TimeSpent())  # type: ignore[arg-type]
+
+
+def test_servers_that_build_a_large_model_are_waited_for_as_long_as_a_setting_says(model, dialled):
+    for patience_s in (180.0, 1800.0, 3.0):
+        Servers(model, ["a"], "here", "credentials", patience_s, TimeSpent())
+    assert [line.dialled_for_s for line in dialled] == [pytest.approx(108.0), pytest.approx(1080.0), 30.0]
 
 
 def test_where_one_does_not_answer_none_stays_connected(model, dialled):
