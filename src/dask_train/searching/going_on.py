@@ -28,7 +28,7 @@ class SearchState:
         The folders of checkpoints of each trial that has not ended, or is to be begun once more.
     unfinished
         The numbers of the former.
-    num_begun, num_retries, is_stopped, ended, warnings
+    num_begun, is_stopped, ended, warnings
         As in :class:`~dask_train.searching.optuna_study.OptunaStudy`.
     best
         Number and value of the trial whose model is the best one; None before there is one.
@@ -43,7 +43,6 @@ class SearchState:
     places: dict[int, list[str]]
     unfinished: list[int]
     num_begun: int
-    num_retries: int
     is_stopped: bool
     ended: list[dict[str, Any]]
     warnings: dict[str, int]

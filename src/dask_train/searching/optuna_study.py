@@ -71,7 +71,8 @@ class OptunaStudy(Study):
         self._create = optuna.trial.create_trial
         self.mode = "max" if study.direction.name == "MAXIMIZE" else "min"
         self._deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        self._num_begun = self._num_retries = 0
+        self._num_begun = 0
+        self._lost: set[int] = set()  # trials whose repeats wait in Optuna's study, as far as is known
         self._is_stopped = False
         self._has_metric = False  # whether some trial had the metric, as far as that is known before it starts
         follow_stop(study, self._stop)
@@ -86,9 +87,10 @@ class OptunaStudy(Study):
 
     def _go_on(self, state: SearchState, best: Model | None) -> None:
         """Be where the search was when it was kept last."""
-        self._num_begun, self._num_retries, self._is_stopped = state.num_begun, state.num_retries, state.is_stopped
+        self._num_begun, self._is_stopped = state.num_begun, state.is_stopped
         self._to_take_up.extend(restore(self.study, state))  # where the sampler may say that it was the last one
         self.ended, self.warnings = [FinishedTrial(**ended) for ended in state.ended], dict(state.warnings)
+        self._lost = {ended.number for ended in self.ended if ended.state == "FAIL"}
         self._places = {number: list(names) for number, names in state.places.items()}
         if state.best is not None and best is not None:
             self.best = (*state.best, best)
@@ -106,7 +108,6 @@ class OptunaStudy(Study):
             places=self._places,
             unfinished=sorted([*self.handed, *(trial.number for trial in self._to_take_up)]),
             num_begun=self._num_begun,
-            num_retries=self._num_retries,
             is_stopped=self._is_stopped,
             ended=[asdict(ended) for ended in self.ended],
             warnings=self.warnings,
@@ -123,7 +124,15 @@ class OptunaStudy(Study):
         begun = len(self._to_take_up) + (self._ready is not None)  # in an earlier call, or before there is a slot
         if time.monotonic() >= self._deadline:
             return begun
-        return begun + self._num_retries + (0 if self._is_stopped else max(0, self._most - self._num_begun))
+        return begun + self._num_repeats + (0 if self._is_stopped else max(0, self._most - self._num_begun))
+
+    @property
+    def _num_repeats(self) -> int:
+        """How many repeats of lost trials wait; another client of the storage may take one, and trains it then."""
+        if self._lost:
+            waiting = self.study.get_trials(deepcopy=False, states=(self._state.WAITING,))
+            self._lost &= {trial.user_attrs.get(RETRY_OF) for trial in waiting}
+        return len(self._lost)
 
     def prepare(self) -> bool:
         """Build the next trial before anyone takes it, since it tells what processes it needs; whether there is one."""
@@ -206,7 +215,6 @@ class OptunaStudy(Study):
             return self._handed(trial, set(known.intermediate_values))
         trial = self.study.ask()
         if RETRY_OF in trial.user_attrs:
-            self._num_retries = max(0, self._num_retries - 1)
             self._places[trial.number] = self._places.pop(trial.user_attrs[RETRY_OF], [])
         else:
             self._num_begun += 1
@@ -277,7 +285,7 @@ class OptunaStudy(Study):
                 system_attrs=frozen.system_attrs,  # where a grid's sampler notes which point it is
             )
         )
-        self._num_retries += 1
+        self._lost.add(number)
         self._tell(handed, "FAIL", error=error, is_repeated=True)
 
     def end(self) -> None:

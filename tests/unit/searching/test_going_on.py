@@ -153,6 +153,17 @@ def test_a_client_that_dies(tmp_path, undisturbed, owner, name, at, before, stor
     assert not list((tmp_path / "kept").glob("trial-*"))
 
 
+def test_a_repeat_that_was_taken_from_the_storage_is_not_waited_for(tmp_path):
+    storage = tmp_path / "study.db"
+    with pytest.MonkeyPatch.context() as patch:
+        dies(patch, optuna.Study, "ask", 8, before=False)  # its client dies before it is built
+        with pytest.raises(Killed):
+            call(tmp_path / "kept", storage)
+    searched, trained = call(tmp_path / "kept", storage, resume=True)
+    assert trained == list(range(8, NUM_TRIALS + 1))
+    assert [trial.number for trial in searched.study.trials if trial.state.name == "RUNNING"] == [7]
+
+
 def test_what_has_ended_is_not_trained_again_and_there_may_be_more(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         dies(patch, KeptSearch, "save", 4, before=False)  # two begun, one of them ended; the third can't be built

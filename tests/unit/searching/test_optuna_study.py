@@ -52,6 +52,16 @@ def test_what_is_lost_is_begun_once_more_with_the_same_parameters_and_on_top():
     assert [ended.state for ended in searched.ended] == ["FAIL", "FAIL", "COMPLETE"]
 
 
+def test_a_repeat_that_another_client_takes_is_no_longer_waited_for():
+    study = opened()
+    one, other = trials(study, most=1), trials(study, most=1)
+    one.lost(one.next(), "its worker left")
+    again = other.next()
+    assert again.is_repeat
+    assert one.num_left == 0, "the other one trains it"
+    assert other.num_left == 1, "on top of its own"
+
+
 def test_a_grid_is_gone_through_once_by_several_at_a_time_also_where_a_point_was_lost():
     study = opened(optuna.samplers.GridSampler({"x": [0.0, 0.25, 0.5]}, seed=0))
     searched = trials(study, most=50)
