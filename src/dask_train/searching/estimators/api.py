@@ -163,7 +163,8 @@ class OverEstimators(Subject):
 
     def fixed(self) -> dict[str, Any]:
         """Return what has to be the same where the search is resumed."""
-        return {"scoring": text_of(self.settings.scoring)}
+        scored_on = "folds" if self.settings.validation_data is None else "validation_data"
+        return {"scoring": text_of(self.settings.scoring), "scored on": scored_on}
 
     def logged(self) -> dict[str, Any]:
         """Return what else places of ``log=`` get of the call."""
