@@ -20,7 +20,7 @@ from dask_train.masking import masked
 from dask_train.searching.checks import OtherKindError, UnfitRowsError
 from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
-from dask_train.searching.opening import optuna_here, points_left
+from dask_train.searching.opening import default_sampler, optuna_here, points_left
 from dask_train.searching.stops import follow_stop, leave_stop
 from dask_train.searching.study import FinishedTrial, Handed, Study, closed
 from dask_train.searching.worker import NoMetricError, TrialDone, TrialPlace, TrialRequest
@@ -47,6 +47,9 @@ class OptunaStudy(Study):
         How many trials are begun, not counting those that repeat a lost one.
     timeout_s
         No trial is begun after that many seconds; None for no limit.
+    sampler_seed
+        Seed of the default sampler, to which the number of this call's first trial is added: no other call has that, be
+        it before this one or at the same time, so none draws the same. None to leave the study's sampler as it is.
     kept
         Where the search is kept, and what of it there is to resume; None if it is not.
     **of_all
@@ -61,12 +64,14 @@ class OptunaStudy(Study):
         metric: str,
         most: int,
         timeout_s: float | None,
+        sampler_seed: int | None = None,
         kept: KeptSearch[SearchState] | None = None,
         **of_all: Any,
     ) -> None:
         super().__init__(**of_all)
         optuna = optuna_here()
         self.study, self._built, self._metric = study, built, metric
+        self._sampler_seed = sampler_seed
         self._state, self._pruned = optuna.trial.TrialState, optuna.TrialPruned
         self._create = optuna.trial.create_trial
         self.mode = "max" if study.direction.name == "MAXIMIZE" else "min"
@@ -214,6 +219,9 @@ class OptunaStudy(Study):
             known = next(each for each in self.study.get_trials(deepcopy=False) if each.number == number)
             return self._handed(trial, set(known.intermediate_values))
         trial = self.study.ask()
+        if self._sampler_seed is not None:  # and nothing was drawn for the trial yet
+            self.study.sampler = default_sampler(self._sampler_seed + trial.number)
+            self._sampler_seed = None
         if RETRY_OF in trial.user_attrs:
             self._places[trial.number] = self._places.pop(trial.user_attrs[RETRY_OF], [])
         else:

@@ -119,6 +119,7 @@ def search_with_optuna(build: Any, subject: Subject, settings: StudySettings, ru
             metric=metric,
             most=settings.trials,
             timeout_s=settings.timeout_s,
+            sampler_seed=settings.seed if settings.has_default_sampler and state is None else None,
             kept=kept,
             log=search_log(run.log, study.study_name, logged),
             schema=place.data[DATA].schema,

@@ -62,6 +62,32 @@ def test_a_repeat_that_another_client_takes_is_no_longer_waited_for():
     assert other.num_left == 1, "on top of its own"
 
 
+@pytest.mark.parametrize("num_before", [0, 12])
+def test_clients_that_begin_together_draw_other_parameters_and_one_alone_the_same(num_before):
+    def client(storage):
+        study = open_study(
+            direction="maximize", sampler=None, pruner=None, storage=storage, study_name="mine", seed=3
+        )
+        return OptunaStudy(study, built, metric="score", most=2, timeout_s=None, sampler_seed=3)
+
+    def drawn():
+        storage = optuna.storages.InMemoryStorage()
+        before = client(storage).study
+        for number in range(num_before):  # from some on, the sampler goes by them
+            before.add_trial(
+                optuna.trial.create_trial(
+                    params={"x": number / 20},
+                    distributions={"x": optuna.distributions.FloatDistribution(0, 1)},
+                    value=number,
+                )
+            )
+        clients = [client(storage), client(storage)]
+        return [each.next().trial.params["x"] for _ in range(2) for each in clients]
+
+    assert len(set(drawn())) == 4
+    assert drawn() == drawn()
+
+
 def test_a_grid_is_gone_through_once_by_several_at_a_time_also_where_a_point_was_lost():
     study = opened(optuna.samplers.GridSampler({"x": [0.0, 0.25, 0.5]}, seed=0))
     searched = trials(study, most=50)
