@@ -9,7 +9,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.compat.optuna import take_up_trial
 from dask_train.errors import CheckpointError
-from dask_train.searching.opening import optuna_here
+from dask_train.searching.opening import optuna_here, tell
 
 
 @dataclass(kw_only=True)
@@ -112,7 +112,7 @@ def restore(study: Any, state: SearchState) -> list[Any]:
     if state.ending is not None:
         number, ended, value = state.ending
         if not known[number].state.is_finished():
-            study.tell(number, value, optuna.trial.TrialState[ended])
+            tell(study, number, value, optuna.trial.TrialState[ended])
     return taken_up
 
 

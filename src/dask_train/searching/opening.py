@@ -110,6 +110,16 @@ def _check_direction(study: Any, direction: str, change: str) -> None:
         raise ValueError(f"Study {study.study_name!r} is there to {known}, and direction is {direction!r}. {change}")
 
 
+def tell(study: Any, trial: Any, value: float | None, state: Any) -> None:
+    """Tell a study how a trial has ended, of which it may be the number; also one that is no point of its grid."""
+    try:
+        study.tell(trial, value, state)
+    except KeyError as unknown:
+        # Optuna's grid sampler looks up the grid point of each finished trial; an enqueued one has none.
+        if unknown.args != ("grid_id",):
+            raise
+
+
 def points_left(study: Any) -> float:
     """Return how many points of its grid a study has not come to; infinite without a grid.
 

@@ -20,7 +20,7 @@ from dask_train.masking import masked
 from dask_train.searching.checks import OtherKindError, UnfitRowsError
 from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
-from dask_train.searching.opening import default_sampler, optuna_here, points_left
+from dask_train.searching.opening import default_sampler, optuna_here, points_left, tell
 from dask_train.searching.stops import follow_stop, leave_stop
 from dask_train.searching.study import FinishedTrial, Handed, Study, closed
 from dask_train.searching.worker import NoMetricError, TrialDone, TrialPlace, TrialRequest
@@ -360,11 +360,6 @@ class OptunaStudy(Study):
         final = value if state == "COMPLETE" else None
         places = [] if is_repeated else self._places.pop(trial.number, [])
         self._keep((trial.number, state, final))
-        try:
-            self.study.tell(trial, final, self._state[state])
-        except KeyError as unknown:
-            # Optuna's grid sampler looks up the grid point of each finished trial; an enqueued one has none.
-            if unknown.args != ("grid_id",):
-                raise
+        tell(self.study, trial, final, self._state[state])
         if self._kept is not None and self._kept.folders is not None:
             self._kept.folders.remove(places)

@@ -196,6 +196,34 @@ def test_a_sampler_that_had_no_more_to_suggest_has_none_in_the_next_call(tmp_pat
     assert (searched(False), searched(True)) == (3, 3)
 
 
+def test_a_trial_beside_the_grid_that_ended_as_its_client_died(tmp_path):
+    def of_grid(trial):
+        trial.suggest_categorical("kind", ["a"])
+        return spec({})
+
+    storage = f"sqlite:///{tmp_path}/study.db"
+    before = optuna.create_study(storage=storage, study_name="mine", direction="maximize")
+    before.enqueue_trial({"kind": "a"})
+
+    def searched(resume):
+        with kept_in(tmp_path / "kept", resume=resume) as kept:
+            sampler = optuna.samplers.GridSampler({"kind": ["a"]}, seed=1)
+            study = open_study(
+                direction="maximize", sampler=sampler, pruner=None, storage=storage, study_name="mine", seed=1
+            )
+            found = OptunaStudy(study, of_grid, metric="score", most=50, timeout_s=None, kept=kept)
+            while (handed := found.next()) is not None:
+                done = TrialDone(number=handed.number, value=0.5, epoch=0, parts=({}, []), seconds=1.0)
+                found.done(handed, done)
+            return study
+
+    with pytest.MonkeyPatch.context() as patch:
+        dies(patch, optuna.Study, "tell", 1, before=True)
+        with pytest.raises(Killed):
+            searched(resume=False)
+    assert [trial.state.name for trial in searched(resume=True).trials] == ["COMPLETE"] * 2
+
+
 def test_a_trial_that_was_in_hand_has_the_places_of_its_earlier_starts(tmp_path):
     def handed(resume):
         with kept_in(tmp_path / "kept", keep=3, resume=resume) as kept:
