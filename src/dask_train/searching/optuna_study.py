@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -77,6 +78,8 @@ class OptunaStudy(Study):
         self.mode = "max" if study.direction.name == "MAXIMIZE" else "min"
         self._deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         self._num_begun = 0
+        self._former_best = self.best
+        self._ending: tuple[Any, float | None, Any] | None = None  # what Optuna is being told, where it may not know yet
         self._lost: set[int] = set()  # trials whose repeats wait in Optuna's study, as far as is known
         self._is_stopped = False
         self._has_metric = False  # whether some trial had the metric, as far as that is known before it starts
@@ -265,7 +268,8 @@ class OptunaStudy(Study):
             assert done.parts is not None
             with warnings.catch_warnings(record=True) as caught:  # such as of a solver that has not converged
                 warnings.simplefilter("always")
-                self.best = (done.number, done.value, handed.model(done.parts))
+                model = handed.model(done.parts)
+            self._former_best, self.best = self.best, (done.number, done.value, model)
             for each in caught:
                 self.warnings.setdefault(str(each.message), done.number)
         self._tell(handed, "COMPLETE", done.value, seconds=done.seconds)
@@ -325,6 +329,18 @@ class OptunaStudy(Study):
             self.handed.clear()
         for handed in list(self.handed.values()):
             self.failed(handed, why)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Tell Optuna of a trial at whose end Ctrl-C came; or, if it is kept and can be taken up, name the best one before."""
+        with suppress(Exception):  # Optuna knows it, or its storage is gone
+            if self._ending is not None and self._kept is None:
+                tell(self.study, *self._ending)
+        if self.best is None:
+            return
+        with suppress(Exception):
+            if self.study.get_trials(deepcopy=False)[self.best[0]].state is not self._state.COMPLETE:
+                self.best = self._former_best
 
     def _tell(
         self,
@@ -341,6 +357,8 @@ class OptunaStudy(Study):
         error, traceback = masked(error), masked(traceback)
         handed.is_told = True
         trial = handed.trial
+        final = value if state == "COMPLETE" else None
+        self._ending = trial.number, final, self._state[state]
         del self.handed[trial.number]
         trial.set_user_attr(SECONDS, round(seconds, 3))
         if error:
@@ -357,9 +375,9 @@ class OptunaStudy(Study):
         self.ended.append(ended)
         if self.log is not None:
             self.log.trial_ended(ended.number, state, params=ended.params, value=value, why=error)
-        final = value if state == "COMPLETE" else None
         places = [] if is_repeated else self._places.pop(trial.number, [])
         self._keep((trial.number, state, final))
-        tell(self.study, trial, final, self._state[state])
+        tell(self.study, *self._ending)
+        self._ending = None
         if self._kept is not None and self._kept.folders is not None:
             self._kept.folders.remove(places)

@@ -251,6 +251,50 @@ def test_a_trial_that_was_in_hand_has_the_places_of_its_earlier_starts(tmp_path)
     assert not (tmp_path / "kept" / first.place.url.rpartition("/")[2]).exists()
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_ctrl_c_while_a_new_best_one_is_kept_leaves_the_one_before_it(tmp_path, monkeypatch, is_kept):
+    """Each trial is kept when it begins, and when it ends; the second one is better."""
+
+    def finish(searched):
+        handed = searched.next()
+        parts = ({"of": handed.number}, [])
+        done = TrialDone(number=handed.number, value=float(handed.number), epoch=0, parts=parts, seconds=1.0)
+        searched.done(handed, done)
+
+    def begun(kept):
+        study = open_study(
+            direction="maximize", sampler=None, pruner=None, storage=None, study_name=name_of(kept), seed=1
+        )
+        return OptunaStudy(study, lambda _: spec({}), metric="score", most=3, timeout_s=None, kept=kept)
+
+    with kept_in(tmp_path / "kept", resume=False) as kept:
+        searched = begun(kept)
+        finish(searched)
+        save = kept.save
+        calls = []
+
+        def interrupted(state, model):
+            calls.append(state.ending)
+            if len(calls) == 1 or is_kept:
+                save(state, model)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(kept, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            finish(searched)
+        searched.cut_short("It was interrupted.")
+        result = SearchResult(searched)
+        assert result.best_trial.number == searched.best[0] == 0, "whose model is here"
+    with kept_in(tmp_path / "kept", resume=True) as kept:
+        again = begun(kept)
+        assert again.best[0] == (1 if is_kept else 0)
+        while again.num_left:
+            finish(again)
+        assert [trial.state.name for trial in again.study.trials] == ["COMPLETE"] * 3
+        assert again.best[0] == SearchResult(again).best_trial.number
+
+
 def test_another_search_is_refused(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         dies(patch, KeptSearch, "save", 5, before=False)

@@ -37,6 +37,10 @@ def done(handed, value, parts=("header", [])):
     return TrialDone(number=handed.trial.number, value=value, epoch=1, parts=parts, seconds=1.0)
 
 
+def raises_interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
 def test_what_is_lost_is_begun_once_more_with_the_same_parameters_and_on_top():
     searched = trials(most=2)
     first = searched.next()
@@ -171,6 +175,39 @@ def test_a_pruned_trial_is_told_once_and_what_its_workers_say_then_is_not_heard(
     assert searched.best is None
     with pytest.raises(DaskTrainError, match=r"No trial of study .* is complete"):
         _ = SearchResult(searched).best_model
+
+
+@pytest.mark.parametrize("at", ["epoch", "seconds", "tell", "told"])
+def test_ctrl_c_while_a_new_best_one_is_recorded_loses_no_model(monkeypatch, at):
+    def interrupted(*args, **more):
+        if at == "seconds" and "epoch" in args:
+            return
+        if at == "told":
+            told(*args, **more)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    told, tells = optuna.Study.tell, at in ("tell", "told")
+    searched = trials()
+    first, second = searched.next(), searched.next()
+    searched.done(first, done(first, 0.5, parts="the first"))
+    monkeypatch.setattr(*((optuna.Study, "tell") if tells else (optuna.Trial, "set_user_attr")), interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        searched.done(second, done(second, 0.9, parts="the second"))
+    searched.cut_short("It was interrupted.")
+    is_told = at != "epoch"
+    assert [trial.state.name for trial in searched.study.trials] == ["COMPLETE", "COMPLETE" if is_told else "FAIL"]
+    assert SearchResult(searched).best_model == ("the second" if is_told else "the first")
+
+
+def test_ctrl_c_while_a_failure_is_recorded_leaves_no_trial_running(monkeypatch):
+    searched = trials()
+    handed = searched.next()
+    monkeypatch.setattr(optuna.Trial, "set_user_attr", raises_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        searched.failed(handed, "it is no use")
+    searched.cut_short("It was interrupted.")
+    assert searched.study.trials[0].state.name == "FAIL"
 
 
 def test_no_trial_is_begun_after_the_time_and_those_in_hand_can_be_cut_short():
