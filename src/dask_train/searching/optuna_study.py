@@ -83,15 +83,19 @@ class OptunaStudy(Study):
         self._lost: set[int] = set()  # trials whose repeats wait in Optuna's study, as far as is known
         self._is_stopped = False
         self._has_metric = False  # whether some trial had the metric, as far as that is known before it starts
-        follow_stop(study, self._stop)
         self._kept, self._places = kept, dict[int, list[str]]()
         self._to_take_up: deque[Any] = deque()
         self._ready: Handed | None = None
-        if kept is not None and kept.state is not None:
-            self._go_on(kept.state, kept.best_model)
-        self._most = int(min(most, self._num_begun + max(0.0, points_left(study))))
-        complete = study.get_trials(deepcopy=False, states=(self._state.COMPLETE,))
-        self._to_beat: float | None = study.best_value if complete else None
+        follow_stop(study, self._stop)
+        try:
+            if kept is not None and kept.state is not None:
+                self._go_on(kept.state, kept.best_model)
+            self._most = int(min(most, self._num_begun + max(0.0, points_left(study))))
+            complete = study.get_trials(deepcopy=False, states=(self._state.COMPLETE,))
+            self._to_beat: float | None = study.best_value if complete else None
+        except BaseException:
+            self.close()
+            raise
 
     def _go_on(self, state: SearchState, best: Model | None) -> None:
         """Be where the search was when it was kept last."""
