@@ -79,7 +79,7 @@ class OptunaStudy(Study):
         self._deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         self._num_begun = 0
         self._former_best = self.best
-        self._ending: tuple[Any, float | None, Any] | None = None  # what Optuna is being told, where it may not know yet
+        self._ending: tuple[Any, float | None, Any] | None = None  # what Optuna may not have been told yet
         self._lost: set[int] = set()  # trials whose repeats wait in Optuna's study, as far as is known
         self._is_stopped = False
         self._has_metric = False  # whether some trial had the metric, as far as that is known before it starts
@@ -336,7 +336,7 @@ class OptunaStudy(Study):
         self._settle()
 
     def _settle(self) -> None:
-        """Tell Optuna of a trial at whose end Ctrl-C came; or, if it is kept and can be taken up, name the best one before."""
+        """Tell Optuna of a trial at whose end Ctrl-C came; or name the best one before, where it can be taken up."""
         with suppress(Exception):  # Optuna knows it, or its storage is gone
             if self._ending is not None and self._kept is None:
                 tell(self.study, *self._ending)

@@ -69,9 +69,7 @@ def test_a_repeat_that_another_client_takes_is_no_longer_waited_for():
 @pytest.mark.parametrize("num_before", [0, 12])
 def test_clients_that_begin_together_draw_other_parameters_and_one_alone_the_same(num_before):
     def client(storage):
-        study = open_study(
-            direction="maximize", sampler=None, pruner=None, storage=storage, study_name="mine", seed=3
-        )
+        study = open_study(direction="maximize", sampler=None, pruner=None, storage=storage, study_name="mine", seed=3)
         return OptunaStudy(study, built, metric="score", most=2, timeout_s=None, sampler_seed=3)
 
     def drawn():

@@ -55,7 +55,7 @@ class EstimatorTask:
     rounds: int = 1
 
     def __call__(self, request: TrialRequest, session: Session, tables: Mapping[str, RowTable]) -> TrialDone | None:
-        """Fit it, round by round on all folds; the best round counts. None if the run stops before all rows are fitted."""
+        """Fit it, round by round on all folds; the best round counts. None if the run stops before it is fitted."""
         began, end = time.monotonic(), _NO_END
         best = BestEpoch(request)
         with warnings.catch_warnings(record=True) as caught_warnings:

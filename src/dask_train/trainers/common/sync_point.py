@@ -342,7 +342,7 @@ class SyncedLoop(ABC):
         """Return whether the last scores are those of the current state, so that it may be the best one."""
         return True
 
-    def _note_saved(self) -> None:
+    def _note_saved(self) -> None:  # noqa: B027 - not all have something to do
         """Note that a checkpoint has the last scores, and none that follows within the epoch has."""
 
     def _check_size(self, checkpoint: FitCheckpoint) -> None:
