@@ -333,9 +333,9 @@ class OptunaStudy(Study):
             self.handed.clear()
         for handed in list(self.handed.values()):
             self.failed(handed, why)
-        self._settle()
+        self._finish_telling()
 
-    def _settle(self) -> None:
+    def _finish_telling(self) -> None:
         """Tell Optuna of a trial at whose end Ctrl-C came; or name the best one before, where it can be taken up."""
         with suppress(Exception):  # Optuna knows it, or its storage is gone
             if self._ending is not None and self._kept is None:
