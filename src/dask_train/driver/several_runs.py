@@ -73,6 +73,7 @@ class FollowedRun:
             ),
             deadline,
         )
+        self._phase = driver.state.phase  # a run that stops is not asked whether it has room any more
 
 
 def wait_for_any(peer: Peer, runs: Sequence[FollowedRun], timeout_s: float) -> None:

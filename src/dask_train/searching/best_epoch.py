@@ -36,9 +36,13 @@ class BestEpoch:
         """Return whether the best score is better than that of trials before."""
         return self.value is not None and is_better(self.value, self._request.to_beat, mode=self._request.mode)
 
+    def would_be(self, value: float) -> bool:
+        """Return whether an epoch with that score would be the best one so far."""
+        return is_better(value, self.value, mode=self._request.mode)
+
     def epoch_ended(self, epoch: int, value: float, parts_of: Callable[[], Any]) -> None:
         """Look at the score of an epoch that has just ended; ``parts_of`` returns what is trained, as it is now."""
-        if not is_better(value, self.value, mode=self._request.mode):
+        if not self.would_be(value):
             return
         self.value, self.epoch = value, epoch
         if self.beats_others:
@@ -47,7 +51,7 @@ class BestEpoch:
     def go_on(self, scores: dict[int, float], parts: Any) -> None:
         """Take over the scores of epochs by number, of an earlier start, and the parts of the best of them."""
         for epoch, value in scores.items():
-            if is_better(value, self.value, mode=self._request.mode):
+            if self.would_be(value):
                 self.value, self.epoch = value, epoch
         if parts is not None and self.beats_others:
             self.parts = parts

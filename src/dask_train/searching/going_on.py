@@ -9,7 +9,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.compat.optuna import take_up_trial
 from dask_train.errors import CheckpointError
-from dask_train.searching.opening import optuna_here
+from dask_train.searching.opening import optuna_here, tell
 
 
 @dataclass(kw_only=True)
@@ -28,7 +28,7 @@ class SearchState:
         The folders of checkpoints of each trial that has not ended, or is to be begun once more.
     unfinished
         The numbers of the former.
-    num_begun, num_retries, is_stopped, ended, warnings
+    num_begun, is_stopped, ended, warnings
         As in :class:`~dask_train.searching.optuna_study.OptunaStudy`.
     best
         Number and value of the trial whose model is the best one; None before there is one.
@@ -43,7 +43,6 @@ class SearchState:
     places: dict[int, list[str]]
     unfinished: list[int]
     num_begun: int
-    num_retries: int
     is_stopped: bool
     ended: list[dict[str, Any]]
     warnings: dict[str, int]
@@ -113,7 +112,7 @@ def restore(study: Any, state: SearchState) -> list[Any]:
     if state.ending is not None:
         number, ended, value = state.ending
         if not known[number].state.is_finished():
-            study.tell(number, value, optuna.trial.TrialState[ended])
+            tell(study, number, value, optuna.trial.TrialState[ended])
     return taken_up
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 from dask_train.config import logging_timeout_s
@@ -32,6 +32,7 @@ class SearchLog:
         known_params = {name: value for name, value in params.items() if value is not None}
         self._log = Log(loggers, Start(run=name, params=known_params, time=time.time()), timeout_s)
         self._trials: set[int] = set()
+        self._is_ended = False
 
     def begin(self, number: int, params: Mapping[str, Any]) -> None:
         """Begin a trial."""
@@ -55,7 +56,10 @@ class SearchLog:
         self._log.end(Ending(status=status, reason=why or state.lower(), time=time.time(), values=values), number)
 
     def end(self, failure: BaseException | None, best: tuple[int, float, Any] | None) -> None:
-        """End the search: keep the best model, and write what is left, or give it up."""
+        """End the search, once: keep the best model, and write what is left, or give it up."""
+        if self._is_ended:
+            return
+        self._is_ended = True
         failed: Literal["failed", "stopped"] = "stopped" if isinstance(failure, KeyboardInterrupt) else "failed"
         reason = "all trials have ended" if failure is None else f"{type(failure).__name__}: {failure}"
         values = {} if best is None else {"best_value": best[1], "best_trial": float(best[0])}
@@ -72,6 +76,18 @@ class SearchLog:
         self._log.wait_until_written(INTERRUPTED_S if failed == "stopped" else None)
 
 
-def search_log(loggers: Sequence[Logger], name: str, params: Mapping[str, Any]) -> SearchLog | None:
-    """Return the log of a search, tried at its end for ``train.logging.timeout``; None if it is logged nowhere."""
-    return SearchLog(loggers, name, params, logging_timeout_s()) if loggers else None
+@contextmanager
+def search_log(loggers: Sequence[Logger], name: str, params: Mapping[str, Any]) -> Iterator[SearchLog | None]:
+    """Give the log of a search, tried at its end for ``train.logging.timeout``; None if it is logged nowhere.
+
+    The search ends its log. If it can't begin, that is how it ends there.
+    """
+    if not loggers:
+        yield None
+        return
+    log = SearchLog(loggers, name, params, logging_timeout_s())
+    try:
+        yield log
+    except BaseException as error:
+        log.end(error, None)
+        raise

@@ -55,6 +55,8 @@ class ModelTrials:
         if outcome is None:
             return None
         best: BestEpoch = trial.best
+        if best.value is None and trial.not_as_scored:
+            raise ValueError(trial.not_as_scored)
         if request.work.ends_with_all and best.epoch is not None:
             best.parts = request.work.as_of(outcome, best.epoch) if best.beats_others else None
         return best.done(time.monotonic() - began, outcome.warnings)
@@ -87,12 +89,21 @@ class TrialSession:
     ----------
     session
         Of the role.
+    request
+        What is trained.
     extras
         What the adapter gives, where a trial has others than the session.
     datasets
         The data sets that the role has opened, by name; they stay open for the next trial.
     notices
         What was reported in other trials of this process.
+
+    Attributes
+    ----------
+    best
+        The best epoch so far.
+    not_as_scored
+        Why epochs do not count after which callbacks have set other weights than were scored; empty without any.
     """
 
     def __init__(
@@ -108,7 +119,7 @@ class TrialSession:
         vars(self).update(extras)
         self._loop: SyncedLoop | None = None
         self._is_to_end = False
-        self.best = BestEpoch(request)
+        self.best, self.not_as_scored = BestEpoch(request), ""
         self._folder: CheckpointFolder | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -116,7 +127,7 @@ class TrialSession:
 
     def watch(self, loop: SyncedLoop) -> None:
         """Watch the loop that trains the model."""
-        self._loop = loop
+        self._loop, loop.watched_score = loop, self._request.metric
 
     def _parts(self) -> dict[str, Any] | None:
         assert self._loop is not None
@@ -163,7 +174,12 @@ class TrialSession:
                     f"Trial {request.number} had no checkpoint to resume from: it is trained from its beginning."
                 )
             return None
-        self.best.go_on(checkpoint.scores, checkpoint.best)
+        counts = {
+            epoch: value
+            for epoch, value in checkpoint.scores.items()
+            if request.work.ends_with_all or epoch == checkpoint.best_epoch
+        }
+        self.best.go_on(counts, checkpoint.best)
         for epoch, value in checkpoint.scores.items():
             self._session.report(trial=request.number, epoch=epoch, **{request.metric: value})
         return checkpoint.folder
@@ -191,7 +207,21 @@ class TrialSession:
             raise NoMetricError(f"There is no score {metric!r} at the end of an epoch; there are {known}.")
         if math.isnan(scores[metric]):
             raise FloatingPointError(f"{metric} is not a number after epoch {epoch + 1}.")
-        self.best.epoch_ended(epoch, float(scores[metric]), self._parts)
+        value = float(scores[metric])
+        if self.best.would_be(value) and self._is_as_scored():
+            self.best.epoch_ended(epoch, value, self._parts)
+
+    def _is_as_scored(self) -> bool:
+        if self._loop is None or self._loop.is_as_scored():
+            return True
+        metric = self._request.metric
+        self.not_as_scored = (
+            f"At the end of an epoch callbacks left other weights in the model than {metric!r} is of: no model has "
+            "that score, so such an epoch does not count. Set weights when an epoch begins; SwapEMAWeights has "
+            "swap_on_epoch=True."
+        )
+        self.notice(self.not_as_scored)
+        return False
 
     def notice(self, text: str) -> None:
         """Do as :meth:`Session.notice`, once in the process: most trials have the same to tell."""

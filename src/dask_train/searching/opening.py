@@ -61,16 +61,19 @@ def open_study(
     with _quietly(optuna.logging):  # its line about a new study has escape codes, in a saved notebook, too
         study = optuna.create_study(
             storage=_storage(storage),
-            sampler=sampler or optuna.samplers.TPESampler(seed=seed),
+            sampler=sampler or default_sampler(seed),
             pruner=pruner or optuna.pruners.NopPruner(),
             study_name=study_name,
             direction=direction or "maximize",
             load_if_exists=study_name is not None,
         )
     _check_direction(study, direction or "maximize", "Pass another study_name, or its direction.")
-    if sampler is None and (num_before := len(study.trials)):  # else it would draw the first trials once more
-        study.sampler = optuna.samplers.TPESampler(seed=(seed + num_before) % 2**32)
     return study
+
+
+def default_sampler(seed: int) -> Any:
+    """Return the sampler of searches that were given none."""
+    return optuna_here().samplers.TPESampler(seed=seed % 2**32)
 
 
 def _given(study: Any, direction: str | None, beside: set[str]) -> Any:
@@ -105,6 +108,16 @@ def _check_direction(study: Any, direction: str, change: str) -> None:
         )
     if known != direction:
         raise ValueError(f"Study {study.study_name!r} is there to {known}, and direction is {direction!r}. {change}")
+
+
+def tell(study: Any, trial: Any, value: float | None, state: Any) -> None:
+    """Tell a study how a trial has ended, of which it may be the number; also one that is no point of its grid."""
+    try:
+        study.tell(trial, value, state)
+    except KeyError as unknown:
+        # Optuna's grid sampler looks up the grid point of each finished trial; an enqueued one has none.
+        if unknown.args != ("grid_id",):
+            raise
 
 
 def points_left(study: Any) -> float:

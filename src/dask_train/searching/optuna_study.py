@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -20,7 +21,7 @@ from dask_train.masking import masked
 from dask_train.searching.checks import OtherKindError, UnfitRowsError
 from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
-from dask_train.searching.opening import optuna_here, points_left
+from dask_train.searching.opening import default_sampler, optuna_here, points_left, tell
 from dask_train.searching.stops import follow_stop, leave_stop
 from dask_train.searching.study import FinishedTrial, Handed, Study, closed
 from dask_train.searching.worker import NoMetricError, TrialDone, TrialPlace, TrialRequest
@@ -47,6 +48,9 @@ class OptunaStudy(Study):
         How many trials are begun, not counting those that repeat a lost one.
     timeout_s
         No trial is begun after that many seconds; None for no limit.
+    sampler_seed
+        Seed of the default sampler, to which the number of this call's first trial is added: no other call has that, be
+        it before this one or at the same time, so none draws the same. None to leave the study's sampler as it is.
     kept
         Where the search is kept, and what of it there is to resume; None if it is not.
     **of_all
@@ -61,34 +65,44 @@ class OptunaStudy(Study):
         metric: str,
         most: int,
         timeout_s: float | None,
+        sampler_seed: int | None = None,
         kept: KeptSearch[SearchState] | None = None,
         **of_all: Any,
     ) -> None:
         super().__init__(**of_all)
         optuna = optuna_here()
         self.study, self._built, self._metric = study, built, metric
+        self._sampler_seed = sampler_seed
         self._state, self._pruned = optuna.trial.TrialState, optuna.TrialPruned
         self._create = optuna.trial.create_trial
         self.mode = "max" if study.direction.name == "MAXIMIZE" else "min"
         self._deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        self._num_begun = self._num_retries = 0
+        self._num_begun = 0
+        self._former_best = self.best
+        self._ending: tuple[Any, float | None, Any] | None = None  # what Optuna may not have been told yet
+        self._lost: set[int] = set()  # trials whose repeats wait in Optuna's study, as far as is known
         self._is_stopped = False
         self._has_metric = False  # whether some trial had the metric, as far as that is known before it starts
-        follow_stop(study, self._stop)
         self._kept, self._places = kept, dict[int, list[str]]()
         self._to_take_up: deque[Any] = deque()
         self._ready: Handed | None = None
-        if kept is not None and kept.state is not None:
-            self._go_on(kept.state, kept.best_model)
-        self._most = int(min(most, self._num_begun + max(0.0, points_left(study))))
-        complete = study.get_trials(deepcopy=False, states=(self._state.COMPLETE,))
-        self._to_beat: float | None = study.best_value if complete else None
+        follow_stop(study, self._stop)
+        try:
+            if kept is not None and kept.state is not None:
+                self._go_on(kept.state, kept.best_model)
+            self._most = int(min(most, self._num_begun + max(0.0, points_left(study))))
+            complete = study.get_trials(deepcopy=False, states=(self._state.COMPLETE,))
+            self._to_beat: float | None = study.best_value if complete else None
+        except BaseException:
+            self.close()
+            raise
 
     def _go_on(self, state: SearchState, best: Model | None) -> None:
         """Be where the search was when it was kept last."""
-        self._num_begun, self._num_retries, self._is_stopped = state.num_begun, state.num_retries, state.is_stopped
+        self._num_begun, self._is_stopped = state.num_begun, state.is_stopped
         self._to_take_up.extend(restore(self.study, state))  # where the sampler may say that it was the last one
         self.ended, self.warnings = [FinishedTrial(**ended) for ended in state.ended], dict(state.warnings)
+        self._lost = {ended.number for ended in self.ended if ended.state == "FAIL"}
         self._places = {number: list(names) for number, names in state.places.items()}
         if state.best is not None and best is not None:
             self.best = (*state.best, best)
@@ -106,7 +120,6 @@ class OptunaStudy(Study):
             places=self._places,
             unfinished=sorted([*self.handed, *(trial.number for trial in self._to_take_up)]),
             num_begun=self._num_begun,
-            num_retries=self._num_retries,
             is_stopped=self._is_stopped,
             ended=[asdict(ended) for ended in self.ended],
             warnings=self.warnings,
@@ -123,7 +136,15 @@ class OptunaStudy(Study):
         begun = len(self._to_take_up) + (self._ready is not None)  # in an earlier call, or before there is a slot
         if time.monotonic() >= self._deadline:
             return begun
-        return begun + self._num_retries + (0 if self._is_stopped else max(0, self._most - self._num_begun))
+        return begun + self._num_repeats + (0 if self._is_stopped else max(0, self._most - self._num_begun))
+
+    @property
+    def _num_repeats(self) -> int:
+        """How many repeats of lost trials wait; another client of the storage may take one, and trains it then."""
+        if self._lost:
+            waiting = self.study.get_trials(deepcopy=False, states=(self._state.WAITING,))
+            self._lost &= {trial.user_attrs.get(RETRY_OF) for trial in waiting}
+        return len(self._lost)
 
     def prepare(self) -> bool:
         """Build the next trial before anyone takes it, since it tells what processes it needs; whether there is one."""
@@ -205,8 +226,10 @@ class OptunaStudy(Study):
             known = next(each for each in self.study.get_trials(deepcopy=False) if each.number == number)
             return self._handed(trial, set(known.intermediate_values))
         trial = self.study.ask()
+        if self._sampler_seed is not None:  # and nothing was drawn for the trial yet
+            self.study.sampler = default_sampler(self._sampler_seed + trial.number)
+            self._sampler_seed = None
         if RETRY_OF in trial.user_attrs:
-            self._num_retries = max(0, self._num_retries - 1)
             self._places[trial.number] = self._places.pop(trial.user_attrs[RETRY_OF], [])
         else:
             self._num_begun += 1
@@ -249,7 +272,8 @@ class OptunaStudy(Study):
             assert done.parts is not None
             with warnings.catch_warnings(record=True) as caught:  # such as of a solver that has not converged
                 warnings.simplefilter("always")
-                self.best = (done.number, done.value, handed.model(done.parts))
+                model = handed.model(done.parts)
+            self._former_best, self.best = self.best, (done.number, done.value, model)
             for each in caught:
                 self.warnings.setdefault(str(each.message), done.number)
         self._tell(handed, "COMPLETE", done.value, seconds=done.seconds)
@@ -277,7 +301,7 @@ class OptunaStudy(Study):
                 system_attrs=frozen.system_attrs,  # where a grid's sampler notes which point it is
             )
         )
-        self._num_retries += 1
+        self._lost.add(number)
         self._tell(handed, "FAIL", error=error, is_repeated=True)
 
     def end(self) -> None:
@@ -309,6 +333,18 @@ class OptunaStudy(Study):
             self.handed.clear()
         for handed in list(self.handed.values()):
             self.failed(handed, why)
+        self._finish_telling()
+
+    def _finish_telling(self) -> None:
+        """Tell Optuna of a trial at whose end Ctrl-C came; or name the best one before, where it can be taken up."""
+        with suppress(Exception):  # Optuna knows it, or its storage is gone
+            if self._ending is not None and self._kept is None:
+                tell(self.study, *self._ending)
+        if self.best is None:
+            return
+        with suppress(Exception):
+            if self.study.get_trials(deepcopy=False)[self.best[0]].state is not self._state.COMPLETE:
+                self.best = self._former_best
 
     def _tell(
         self,
@@ -325,6 +361,8 @@ class OptunaStudy(Study):
         error, traceback = masked(error), masked(traceback)
         handed.is_told = True
         trial = handed.trial
+        final = value if state == "COMPLETE" else None
+        self._ending = trial.number, final, self._state[state]
         del self.handed[trial.number]
         trial.set_user_attr(SECONDS, round(seconds, 3))
         if error:
@@ -341,14 +379,9 @@ class OptunaStudy(Study):
         self.ended.append(ended)
         if self.log is not None:
             self.log.trial_ended(ended.number, state, params=ended.params, value=value, why=error)
-        final = value if state == "COMPLETE" else None
         places = [] if is_repeated else self._places.pop(trial.number, [])
         self._keep((trial.number, state, final))
-        try:
-            self.study.tell(trial, final, self._state[state])
-        except KeyError as unknown:
-            # Optuna's grid sampler looks up the grid point of each finished trial; an enqueued one has none.
-            if unknown.args != ("grid_id",):
-                raise
+        tell(self.study, *self._ending)
+        self._ending = None
         if self._kept is not None and self._kept.folders is not None:
             self._kept.folders.remove(places)

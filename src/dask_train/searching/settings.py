@@ -37,6 +37,11 @@ class StudySettings(SearchSettings):
     study: Any = None
     timeout_s: float | None = None
 
+    @property
+    def has_default_sampler(self) -> bool:
+        """Whether the user has passed none."""
+        return self.sampler is None and self.study is None
+
     def open_study(self, kept_name: str | None = None) -> Any:
         """Return the study that the user has passed, else a new one, or the one of its name, or of a kept search."""
         return open_study(

@@ -31,8 +31,11 @@ def follow_stop(study: Any, stop: Callable[[], None]) -> None:
 
 
 def leave_stop(study: Any, stop: Callable[[], None]) -> None:
-    """Follow no more; without any function the study is as it was made."""
+    """Follow no more, if it is followed; without any function the study is as it was made."""
     with _LOCK:
-        study.stop.remove(stop)
-        if not study.stop:
+        stops = vars(study).get("stop")
+        if not isinstance(stops, _Stops) or stop not in stops:
+            return
+        stops.remove(stop)
+        if not stops:
             del study.stop

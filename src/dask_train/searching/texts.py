@@ -12,12 +12,15 @@ import numpy as np
 from dask_train.identity.digest import code_digest, digest
 from dask_train.identity.sources import Sources
 
+# Their own texts leave nothing out.
+_WHOLE = (str, bytes, int, float, complex, np.generic, type(None), type(...))
+
 
 def text_of(value: Any) -> str:
     """Describe an estimator, a parameter, a splitter or a scorer as text, without addresses.
 
-    Arrays, and objects that have no text of their own, end with a digest; so do your functions and classes, whose code
-    may change.
+    Arrays and all other objects end with a digest, as their own text may leave out what counts; so do your functions
+    and classes, whose code may change.
     """
     if hasattr(value, "get_params") and not isinstance(value, type):
         params = value.get_params(deep=False)
@@ -34,8 +37,8 @@ def text_of(value: Any) -> str:
         return f"array {value.shape} {value.dtype} {hashlib.blake2b(data, digest_size=8).hexdigest()}"
     if hasattr(value, "__qualname__"):
         return f"{getattr(value, '__module__', '')}.{value.__qualname__}{_code(value)}"
-    text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-    return text if text == repr(value) and not _code(type(value)) else f"{text}{_digest(value)}"
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+    return text if isinstance(value, _WHOLE) and not _code(type(value)) else f"{text}{_digest(value)}"
 
 
 def code_text(function: Any) -> str:

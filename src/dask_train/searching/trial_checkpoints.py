@@ -24,12 +24,14 @@ class GoneOnWith:
         A local one with its files.
     scores
         The metric after each epoch, by its number.
-    best
-        What was trained after the best epoch, by the names of parts of the state; None if no epoch has ended.
+    best_epoch, best
+        The best epoch whose model is kept, and what was trained after it, by the names of parts of the state; None if
+        there is none. An epoch after which callbacks have set other weights than were scored may have a better score.
     """
 
     folder: Path
     scores: dict[int, float]
+    best_epoch: int | None
     best: dict[str, Any] | None
 
 
@@ -77,6 +79,7 @@ def _read(last: LoadedCheckpoint, best: LoadedCheckpoint | None, metric: str) ->
     return GoneOnWith(
         folder=last.folder,
         scores=dict(zip(checkpoint.epochs, map(float, checkpoint.history.get(metric, [])), strict=False)),
+        best_epoch=None if model is None else model.epoch - 1,
         best=None if model is None else model.shared,
     )
 

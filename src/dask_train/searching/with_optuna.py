@@ -113,16 +113,19 @@ def search_with_optuna(build: Any, subject: Subject, settings: StudySettings, ru
         if kept is not None:
             kept.check_same({**place.description, **making.fixed})
         logged = {**arguments, **subject.logged(), "trials": settings.trials}
+        log = stack.enter_context(search_log(run.log, study.study_name, logged))
         trials = OptunaStudy(
             study,
             making.spec,
             metric=metric,
             most=settings.trials,
             timeout_s=settings.timeout_s,
+            sampler_seed=settings.seed if settings.has_default_sampler and state is None else None,
             kept=kept,
-            log=search_log(run.log, study.study_name, logged),
+            log=log,
             schema=place.data[DATA].schema,
         )
+        stack.callback(trials.close)  # also if its slots can't be made
         slots = place.slots(partial(making.start, trials), trials, num_trials=settings.trials)
         display = SearchDisplay(run.progress, metric=metric, trials=settings.trials)
         return trained(slots, trials, display, SearchResult)

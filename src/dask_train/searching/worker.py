@@ -156,7 +156,12 @@ class TrialServer(ABC):
             if outcome is not None:
                 session.send(outcome)  # first: the client makes the next trial meanwhile
             del outcome, request
-            worker.forget()
+            try:
+                worker.forget()
+            except Exception as error:  # the client may have sent the next trial already, which is none of its fault
+                session.notice(f"A process of the search could not be cleared: {type(error).__name__}: {error}")
+                session.stop("its process could not be cleared after a trial")
+                return
 
 
 def _failed(request: TrialRequest, error: Exception, began: float) -> TrialFailed:

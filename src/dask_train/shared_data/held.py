@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+
+from distributed.client import ClosedClientError
 
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
 from dask_train.collections.source import Source
+from dask_train.errors import DaskTrainError
 from dask_train.shared_data.budget import RoleMemory, check_budget, tell_of_second_copies
 from dask_train.shared_data.published import computed
 from dask_train.shared_data.run_data import DataSetOnDask
@@ -63,8 +67,9 @@ class HeldDataSets:
         tell_of_second_copies({what: source.persisted_nbytes for what, source in new.items()})
 
     def release(self) -> None:
-        """Let Dask forget what was computed here."""
-        self._peer.run(self._release)
+        """Let Dask forget what was computed here; a scheduler that is gone has forgotten it."""
+        with suppress(DaskTrainError, OSError, RuntimeError, TimeoutError, ClosedClientError):
+            self._peer.run(self._release)
 
     async def _release(self) -> None:
         for data in self._made:

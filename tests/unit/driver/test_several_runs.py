@@ -96,6 +96,9 @@ def test_each_kind_of_news_ends_the_wait_once_until_it_is_looked_at():
             look()
             await moves(run, soon=False)
         assert run.is_placed
+        driver.state.phase = Phase.STOPPING
+        await moves(run, soon=True)
+        await moves(run, soon=False)  # as it has room no more, nobody asks
         driver.over = True
         await moves(run, soon=True)
         assert run.over

@@ -153,6 +153,17 @@ def test_a_client_that_dies(tmp_path, undisturbed, owner, name, at, before, stor
     assert not list((tmp_path / "kept").glob("trial-*"))
 
 
+def test_a_repeat_that_was_taken_from_the_storage_is_not_waited_for(tmp_path):
+    storage = tmp_path / "study.db"
+    with pytest.MonkeyPatch.context() as patch:
+        dies(patch, optuna.Study, "ask", 8, before=False)  # its client dies before it is built
+        with pytest.raises(Killed):
+            call(tmp_path / "kept", storage)
+    searched, trained = call(tmp_path / "kept", storage, resume=True)
+    assert trained == list(range(8, NUM_TRIALS + 1))
+    assert [trial.number for trial in searched.study.trials if trial.state.name == "RUNNING"] == [7]
+
+
 def test_what_has_ended_is_not_trained_again_and_there_may_be_more(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         dies(patch, KeptSearch, "save", 4, before=False)  # two begun, one of them ended; the third can't be built
@@ -185,6 +196,34 @@ def test_a_sampler_that_had_no_more_to_suggest_has_none_in_the_next_call(tmp_pat
     assert (searched(False), searched(True)) == (3, 3)
 
 
+def test_a_trial_beside_the_grid_that_ended_as_its_client_died(tmp_path):
+    def of_grid(trial):
+        trial.suggest_categorical("kind", ["a"])
+        return spec({})
+
+    storage = f"sqlite:///{tmp_path}/study.db"
+    before = optuna.create_study(storage=storage, study_name="mine", direction="maximize")
+    before.enqueue_trial({"kind": "a"})
+
+    def searched(resume):
+        with kept_in(tmp_path / "kept", resume=resume) as kept:
+            sampler = optuna.samplers.GridSampler({"kind": ["a"]}, seed=1)
+            study = open_study(
+                direction="maximize", sampler=sampler, pruner=None, storage=storage, study_name="mine", seed=1
+            )
+            found = OptunaStudy(study, of_grid, metric="score", most=50, timeout_s=None, kept=kept)
+            while (handed := found.next()) is not None:
+                done = TrialDone(number=handed.number, value=0.5, epoch=0, parts=({}, []), seconds=1.0)
+                found.done(handed, done)
+            return study
+
+    with pytest.MonkeyPatch.context() as patch:
+        dies(patch, optuna.Study, "tell", 1, before=True)
+        with pytest.raises(Killed):
+            searched(resume=False)
+    assert [trial.state.name for trial in searched(resume=True).trials] == ["COMPLETE"] * 2
+
+
 def test_a_trial_that_was_in_hand_has_the_places_of_its_earlier_starts(tmp_path):
     def handed(resume):
         with kept_in(tmp_path / "kept", keep=3, resume=resume) as kept:
@@ -210,6 +249,50 @@ def test_a_trial_that_was_in_hand_has_the_places_of_its_earlier_starts(tmp_path)
     anew, _ = handed(False)
     assert anew.place.earlier == []
     assert not (tmp_path / "kept" / first.place.url.rpartition("/")[2]).exists()
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_ctrl_c_while_a_new_best_one_is_kept_leaves_the_one_before_it(tmp_path, monkeypatch, is_kept):
+    """Each trial is kept when it begins, and when it ends; the second one is better."""
+
+    def finish(searched):
+        handed = searched.next()
+        parts = ({"of": handed.number}, [])
+        done = TrialDone(number=handed.number, value=float(handed.number), epoch=0, parts=parts, seconds=1.0)
+        searched.done(handed, done)
+
+    def begun(kept):
+        study = open_study(
+            direction="maximize", sampler=None, pruner=None, storage=None, study_name=name_of(kept), seed=1
+        )
+        return OptunaStudy(study, lambda _: spec({}), metric="score", most=3, timeout_s=None, kept=kept)
+
+    with kept_in(tmp_path / "kept", resume=False) as kept:
+        searched = begun(kept)
+        finish(searched)
+        save = kept.save
+        calls = []
+
+        def interrupted(state, model):
+            calls.append(state.ending)
+            if len(calls) == 1 or is_kept:
+                save(state, model)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(kept, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            finish(searched)
+        searched.cut_short("It was interrupted.")
+        result = SearchResult(searched)
+        assert result.best_trial.number == searched.best[0] == 0, "whose model is here"
+    with kept_in(tmp_path / "kept", resume=True) as kept:
+        again = begun(kept)
+        assert again.best[0] == (1 if is_kept else 0)
+        while again.num_left:
+            finish(again)
+        assert [trial.state.name for trial in again.study.trials] == ["COMPLETE"] * 3
+        assert again.best[0] == SearchResult(again).best_trial.number
 
 
 def test_another_search_is_refused(tmp_path):

@@ -29,7 +29,7 @@ def opened(folder: Path, *, resume: bool = False, **settings: Any) -> Any:
 
 def state(best: tuple[int, float] | None = None, **more: Any) -> SearchState:
     given = {"study_name": "mine", "trials": [], "sampler": SAMPLER, "ending": None, "places": {}}
-    given |= {"unfinished": [], "num_begun": 1, "num_retries": 0, "is_stopped": False, "ended": [], "warnings": {}}
+    given |= {"unfinished": [], "num_begun": 1, "is_stopped": False, "ended": [], "warnings": {}}
     return SearchState(**{**given, "best": best, **more})
 
 

@@ -90,4 +90,14 @@ def test_a_best_model_that_can_not_be_written_is_no_end_of_the_search(
 
 
 def test_no_place_is_no_log() -> None:
-    assert search_log([], "study", {}) is None
+    with search_log([], "study", {}) as log:
+        assert log is None
+
+
+def test_a_search_that_can_not_begin_ends_its_log_once() -> None:
+    place = Told()
+    with pytest.raises(OSError, match="gone"), search_log([place], "study", {}) as log:
+        raise OSError("gone")
+    assert log is not None
+    log.end(None, None)
+    assert place.told[1:] == [("study", "failed", "OSError: gone", {})]

@@ -97,7 +97,7 @@ def test_a_model_that_has_those_of_all_epochs_is_asked_in_the_end_for_that_of_th
         ends_with_all = True
 
         def __call__(self, session, shown):
-            shown(SimpleNamespace())
+            shown(SimpleNamespace(is_as_scored=lambda: True))
             for number, value in enumerate([3.0, 1.0, 2.0], start=1):
                 session.report(round=number, val_loss=value)
             return SimpleNamespace(header="header", warnings=[])
@@ -117,6 +117,34 @@ def test_weights_are_kept_of_what_beats_the_others_only(mode, to_beat, kept):
     found, _ = trial(mode=mode, to_beat=to_beat)
     found.report(epoch=0, loss=1.0, val_loss=1.0)
     assert (found.best.value, found.best.parts) == (1.0, kept)
+
+
+def test_an_epoch_whose_weights_callbacks_have_changed_since_is_not_the_best_one():
+    found, session = trial()
+    is_as_scored = iter([True, False, True])
+    found.watch(SimpleNamespace(is_as_scored=lambda: next(is_as_scored)))
+    for epoch, value in enumerate([3.0, 1.0, 4.0, 2.0]):  # the third one is not looked at
+        found.report(epoch=epoch, loss=0.5, val_loss=value)
+    assert found._loop.watched_score == "val_loss"
+    assert (found.best.value, found.best.epoch, found.best.parts) == (2.0, 3, "after 3")
+    (notice,) = session.notices
+    assert "other weights in the model than 'val_loss' is of" in notice
+
+
+def test_a_trial_of_which_no_epoch_counts_fails_in_words():
+    class Sets:
+        ends_with_all = False
+
+        def __call__(self, session, shown):
+            shown(SimpleNamespace(is_as_scored=lambda: False))
+            session.report(epoch=0, val_loss=1.0)
+            return SimpleNamespace(warnings=[])
+
+        def forget(self):
+            pass
+
+    with pytest.raises(ValueError, match=r"no model has that score.* SwapEMAWeights has swap_on_epoch=True"):
+        ModelTrials(Session()).work(request(work=Sets()))
 
 
 @pytest.mark.parametrize(

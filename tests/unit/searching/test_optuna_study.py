@@ -37,6 +37,10 @@ def done(handed, value, parts=("header", [])):
     return TrialDone(number=handed.trial.number, value=value, epoch=1, parts=parts, seconds=1.0)
 
 
+def raises_interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
 def test_what_is_lost_is_begun_once_more_with_the_same_parameters_and_on_top():
     searched = trials(most=2)
     first = searched.next()
@@ -50,6 +54,40 @@ def test_what_is_lost_is_begun_once_more_with_the_same_parameters_and_on_top():
     searched.done(searched.next(), done(again, 0.5))
     assert searched.next() is None
     assert [ended.state for ended in searched.ended] == ["FAIL", "FAIL", "COMPLETE"]
+
+
+def test_a_repeat_that_another_client_takes_is_no_longer_waited_for():
+    study = opened()
+    one, other = trials(study, most=1), trials(study, most=1)
+    one.lost(one.next(), "its worker left")
+    again = other.next()
+    assert again.is_repeat
+    assert one.num_left == 0, "the other one trains it"
+    assert other.num_left == 1, "on top of its own"
+
+
+@pytest.mark.parametrize("num_before", [0, 12])
+def test_clients_that_begin_together_draw_other_parameters_and_one_alone_the_same(num_before):
+    def client(storage):
+        study = open_study(direction="maximize", sampler=None, pruner=None, storage=storage, study_name="mine", seed=3)
+        return OptunaStudy(study, built, metric="score", most=2, timeout_s=None, sampler_seed=3)
+
+    def drawn():
+        storage = optuna.storages.InMemoryStorage()
+        before = client(storage).study
+        for number in range(num_before):  # from some on, the sampler goes by them
+            before.add_trial(
+                optuna.trial.create_trial(
+                    params={"x": number / 20},
+                    distributions={"x": optuna.distributions.FloatDistribution(0, 1)},
+                    value=number,
+                )
+            )
+        clients = [client(storage), client(storage)]
+        return [each.next().trial.params["x"] for _ in range(2) for each in clients]
+
+    assert len(set(drawn())) == 4
+    assert drawn() == drawn()
 
 
 def test_a_grid_is_gone_through_once_by_several_at_a_time_also_where_a_point_was_lost():
@@ -135,6 +173,39 @@ def test_a_pruned_trial_is_told_once_and_what_its_workers_say_then_is_not_heard(
     assert searched.best is None
     with pytest.raises(DaskTrainError, match=r"No trial of study .* is complete"):
         _ = SearchResult(searched).best_model
+
+
+@pytest.mark.parametrize("at", ["epoch", "seconds", "tell", "told"])
+def test_ctrl_c_while_a_new_best_one_is_recorded_loses_no_model(monkeypatch, at):
+    def interrupted(*args, **more):
+        if at == "seconds" and "epoch" in args:
+            return
+        if at == "told":
+            told(*args, **more)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    told, tells = optuna.Study.tell, at in ("tell", "told")
+    searched = trials()
+    first, second = searched.next(), searched.next()
+    searched.done(first, done(first, 0.5, parts="the first"))
+    monkeypatch.setattr(*((optuna.Study, "tell") if tells else (optuna.Trial, "set_user_attr")), interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        searched.done(second, done(second, 0.9, parts="the second"))
+    searched.cut_short("It was interrupted.")
+    is_told = at != "epoch"
+    assert [trial.state.name for trial in searched.study.trials] == ["COMPLETE", "COMPLETE" if is_told else "FAIL"]
+    assert SearchResult(searched).best_model == ("the second" if is_told else "the first")
+
+
+def test_ctrl_c_while_a_failure_is_recorded_leaves_no_trial_running(monkeypatch):
+    searched = trials()
+    handed = searched.next()
+    monkeypatch.setattr(optuna.Trial, "set_user_attr", raises_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        searched.failed(handed, "it is no use")
+    searched.cut_short("It was interrupted.")
+    assert searched.study.trials[0].state.name == "FAIL"
 
 
 def test_no_trial_is_begun_after_the_time_and_those_in_hand_can_be_cut_short():

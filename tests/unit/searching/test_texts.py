@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
 from scipy.stats import uniform
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
@@ -28,6 +31,25 @@ def test_text_tells_what_has_no_text_of_its_own():
     assert text_of(uniform(0, 1)) != text_of(uniform(0, 2)), "both are <rv_continuous_frozen object>"
     assert text_of(uniform(0, 1)) == text_of(uniform(0, 1))
     assert text_of(iter([1, 2])).startswith("<list_iterator object"), "what can't be pickled is told by its text"
+
+
+def tensor(rows):
+    return pytest.importorskip("torch").tensor(rows)
+
+
+@pytest.mark.parametrize("made", [pd.Series, pd.DataFrame, tensor, csr_array, list, np.asarray])
+def test_text_tells_values_that_a_long_object_does_not_show(made):
+    rows = np.arange(10_000.0).reshape(-1, 1)
+    other = rows.copy()
+    other[5000] += 1
+    if made is pd.Series:
+        rows, other = rows[:, 0], other[:, 0]
+    assert text_of(made(rows)) == text_of(made(rows.copy())) != text_of(made(other))
+
+
+def test_text_of_random_numbers_is_that_of_their_state():
+    assert text_of(np.random.RandomState(1)) == text_of(np.random.RandomState(1)) != text_of(np.random.RandomState(2))
+    assert text_of(np.random.default_rng(1)) == text_of(np.random.default_rng(1)) != text_of(np.random.default_rng(2))
 
 
 def test_text_tells_that_code_has_changed():

@@ -46,7 +46,7 @@ def begun(tmp_path):
     return trial
 
 
-def trained(folder, scratch, losses):
+def trained(folder, scratch, losses, not_as_scored=frozenset()):
     """Checkpoints at the ends of epochs, as ``fit`` keeps them."""
     for epoch, loss in enumerate(losses, 1):
         kept = FitCheckpoint(
@@ -61,7 +61,8 @@ def trained(folder, scratch, losses):
             epochs=list(range(epoch)),
             read=[],
         )
-        folder.save(kept.write, scratch, score=loss if loss == min(losses[:epoch]) else None)
+        is_best = loss == min(losses[:epoch]) and epoch - 1 not in not_as_scored
+        folder.save(kept.write, scratch, score=loss if is_best else None)
 
 
 def test_it_goes_on_with_the_last_and_knows_the_best(begun, tmp_path):
@@ -82,6 +83,21 @@ def test_it_goes_on_with_the_last_and_knows_the_best(begun, tmp_path):
     assert FitCheckpoint.load(later.open_checkpoint()).epoch == 4
     assert later.checkpoints().best.score == 0.2, "also where it was begun a third time"
     assert (later.best.value, later.best.parts) == (0.2, None), "another trial is better"
+
+
+def test_an_epoch_that_was_not_scored_as_it_is_does_not_count(begun, tmp_path):
+    trial, _ = begun("first")
+    trained(trial.checkpoints(), tmp_path, [0.5, 0.2, 0.4], not_as_scored={1})
+    again, _ = begun("second", "first")
+    assert again.open_checkpoint() is not None
+    assert (again.best.value, again.best.epoch) == (0.5, 0)
+    assert again.best.parts["model"]["parts"][0]["keys"] == [1]
+    trial, _ = begun("third")
+    trained(trial.checkpoints(), tmp_path, [0.5], not_as_scored={0})
+    again, session = begun("fourth", "third")
+    assert again.open_checkpoint() is not None
+    assert (again.best.value, again.best.parts) == (None, None)
+    assert [scores["val_loss"] for scores in session.scores] == [0.5], "a pruner sees it"
 
 
 def test_without_any_it_begins_anew_and_says_so(begun, tmp_path):

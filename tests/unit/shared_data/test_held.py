@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_train.collections import check_data
-from dask_train.errors import DataError
+from dask_train.errors import DataError, RoleLostError
 from dask_train.shared_data.budget import RoleMemory
 from dask_train.shared_data.held import HeldDataSets
 
@@ -60,6 +60,18 @@ def test_what_will_lie_in_memory_twice_is_told(peer, client, capsys):
     held.compute(NO_ROLES)
     held.release()
     assert "data['data'] is persisted (80 B), and its rows are copied into shared memory" in capsys.readouterr().err
+
+
+def test_a_scheduler_that_is_gone_hides_no_other_error(peer, client):
+    held = HeldDataSets(peer, {"data": check_data("data", Y)})
+    held.compute(NO_ROLES)
+
+    async def gone(*_, **__):
+        raise RoleLostError("The scheduler is gone.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peer, "ask", gone)
+        held.release()
 
 
 def test_one_that_was_there_and_is_lost(peer, client, shared):

@@ -126,7 +126,7 @@ class KerasLoop(TrainingLoop):
 
     def note_validated(self) -> None:
         """Note that the weights are those that were validated, or that the scorer will validate."""
-        if self._checkpointer.judges_by_validation:
+        if self._checkpointer.judges_by_validation or (self.watched_score or "").startswith("val_"):
             self._validated = self._fingerprint()
 
     def validate_again(self) -> None:
@@ -145,9 +145,12 @@ class KerasLoop(TrainingLoop):
     def _fingerprint(self) -> list[int]:
         return [checksum(value_of(one)) for one in (*self._model.weights, *torch_buffers(self._model))]
 
-    def _is_as_scored(self) -> bool:
-        validated, self._validated = self._validated, None
-        return validated is None or validated == self._fingerprint()
+    def is_as_scored(self) -> bool:
+        """Return whether the weights are those that were validated, also after callbacks."""
+        return self._validated is None or self._validated == self._fingerprint()
+
+    def _note_saved(self) -> None:
+        self._validated = None
 
     def _check_begun(self, checkpoint: FitCheckpoint) -> None:
         if checkpoint.run == self._task.run:  # in an attempt, the model that was sent is the same

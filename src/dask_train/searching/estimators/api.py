@@ -113,7 +113,8 @@ def search_grid(build: Any, x: Any, y: Any, **keywords: Any) -> GridResult:
         splits = folds.of(build)
         if kept is not None:
             kept.check_same({**place.description, "cv": folds.text()})
-        log = search_log(run.log, f"grid-{uuid.uuid4().hex[:6]}", {**arguments, "cv": text_of(settings.cv)})
+        logged = {**arguments, "cv": text_of(settings.cv)}
+        log = stack.enter_context(search_log(run.log, f"grid-{uuid.uuid4().hex[:6]}", logged))
         study = GridStudy(build, candidates, splits, rule, counts, kept=kept, log=log, schema=data.schema)
         start = partial(launch, EstimatorLoop(columns=data.columns), {"worker": 1}, framework=Estimators())
         display = SearchDisplay(run.progress, metric=counts or next(iter(rule.scorers)), trials=len(candidates))
@@ -163,7 +164,8 @@ class OverEstimators(Subject):
 
     def fixed(self) -> dict[str, Any]:
         """Return what has to be the same where the search is resumed."""
-        return {"scoring": text_of(self.settings.scoring)}
+        scored_on = "folds" if self.settings.validation_data is None else "validation_data"
+        return {"scoring": text_of(self.settings.scoring), "scored on": scored_on}
 
     def logged(self) -> dict[str, Any]:
         """Return what else places of ``log=`` get of the call."""

@@ -254,8 +254,7 @@ class GridStudy(Study):
             for fold in range(len(self._splits)):
                 self._scores.setdefault((number, fold), FoldScore(candidate=number, error=error))
         self.table = results_table(self._candidates, self._scores, self.num_splits, self.scorer_names)
-        if self.refit is not None and any(not score.error for score in self._scores.values()):
-            self.best_index = int(self.table[f"rank_test_{self.refit}"].argmin())
+        self.best_index = self._index_of_best()
 
     def close(self) -> None:
         """Give no more units, which hold copies of the estimator."""
@@ -269,14 +268,21 @@ class GridStudy(Study):
             raise self._failed(f"All {len(errors)} fits have failed, or could not be scored.", errors)
         if self.refit is None:
             return
-        self.best_index = int(self.table[f"rank_test_{self.refit}"].argmin())
-        if not math.isfinite(self.table[f"mean_test_{self.refit}"][self.best_index]):
+        self.best_index = self._index_of_best()
+        if self.best_index is None:
             why = f"No candidate has a score {self.refit!r} on every fold: each failed on some, or its score is NaN."
             raise self._failed(why, errors)
         if (fitted := self._kept_best()) is not None:
             self._take_best(fitted)
         else:
             self._units.append((Refit(estimator=self._estimator, params=self._candidates[self.best_index]), False))
+
+    def _index_of_best(self) -> int | None:
+        """Return the candidate that is best by the score that counts; None if none has it on every fold."""
+        if self.refit is None:
+            return None
+        best = int(self.table[f"rank_test_{self.refit}"].argmin())
+        return best if math.isfinite(self.table[f"mean_test_{self.refit}"][best]) else None
 
     def _kept_best(self) -> Any:
         """Return the best candidate as it was fitted in an earlier call; None if it was not, or was another one."""

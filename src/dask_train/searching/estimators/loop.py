@@ -57,11 +57,11 @@ class EstimatorWorker:
     def __init__(self, session: Session, tables: dict[str, RowTable]) -> None:
         self._session, self._tables = session, tables
 
-    def work(self, request: TrialRequest) -> TrialDone:
+    def work(self, request: TrialRequest) -> TrialDone | None:
         """Do one, and tell all the while that the process is at work."""
         with _alive(self._session, f"working on trial {request.number}"):
             unit: UnitWork = request.work
-            done: TrialDone = unit(request, self._session, self._tables)
+            done: TrialDone | None = unit(request, self._session, self._tables)
             return done
 
     def forget(self) -> None:

@@ -53,11 +53,11 @@ class GridResult(SearchFound):
         Raises
         ------
         DaskTrainError
-            No score chooses it: ``refit=False`` with several.
+            No score chooses it: ``refit=False`` with several; or no candidate has that score on each fold.
         """
         if self._index is not None:
             return self._index
-        if len(self.scorer_names) > 1:
+        if self._refit is None and len(self.scorer_names) > 1:
             raise DaskTrainError(
                 "Which candidate is the best one is not known: there are several scores.",
                 change=f"Pass refit= one of {', '.join(self.scorer_names)}.",

@@ -30,6 +30,8 @@ from dask_train.searching.worker import EndTrial, TrialDone, TrialRequest
 if TYPE_CHECKING:
     from dask_train.role.session import Session
 
+_NO_END, _PRUNED, _STOPPED = "", "pruned", "stopped"
+
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorTask:
@@ -52,21 +54,23 @@ class EstimatorTask:
     splits: tuple[Split, ...] | None = field(repr=False)
     rounds: int = 1
 
-    def __call__(self, request: TrialRequest, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:
-        """Fit it, round by round on all folds; the best round counts."""
-        began = time.monotonic()
+    def __call__(self, request: TrialRequest, session: Session, tables: Mapping[str, RowTable]) -> TrialDone | None:
+        """Fit it, round by round on all folds; the best round counts. None if the run stops before it is fitted."""
+        began, end = time.monotonic(), _NO_END
         best = BestEpoch(request)
         with warnings.catch_warnings(record=True) as caught_warnings:
             warnings.simplefilter("always")
             for number, (scores, fitted) in enumerate(self._by_round(tables)):
                 score = float(np.mean(scores))
+                session.report(trial=request.number, epoch=number, **{request.metric: score})
                 if not math.isfinite(score):
                     raise FloatingPointError(f"{request.metric} is {score} after round {number + 1}.")
-                session.report(trial=request.number, epoch=number, **{request.metric: score})
                 best.epoch_ended(number, score, partial(self._kept, fitted))
-                if number + 1 < self.rounds and _is_to_end(request, session):
+                if number + 1 < self.rounds and (end := _end_of(request, session)) is not _NO_END:
                     break
-            if self.splits is not None and best.beats_others:
+            if self.splits is not None and best.beats_others and end is not _PRUNED:
+                if end is _STOPPED:  # there is no time for all rows, so it is begun once more
+                    return None
                 best.parts = self._on_all_rows(tables["data"], (best.epoch or 0) + 1)
         return best.done(time.monotonic() - began, texts_of(caught_warnings))
 
@@ -176,14 +180,14 @@ def _last(estimator: Any) -> Any:
     return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
 
 
-def _is_to_end(request: TrialRequest, session: Session) -> bool:
-    """Return whether the client, or the run, has the trial end."""
+def _end_of(request: TrialRequest, session: Session) -> str:
+    """Return who has the trial end: its client, which knows its end already, the run, or nobody."""
     while True:
         try:
             word = session.receive(timeout_s=0)
         except StalledError:
-            return session.should_stop()
+            return _STOPPED if session.should_stop() else _NO_END
         except ClosedError:
-            return True
+            return _STOPPED
         if isinstance(word, EndTrial) and word.number == request.number:
-            return True
+            return _PRUNED

@@ -94,6 +94,11 @@ class Checkpointer:
         self._score: float | None = None  # of the model at this moment
         self._failed: BaseException | None = None
 
+    @property
+    def judged_by(self) -> str | None:
+        """The score by which the best checkpoint is known; None if it is not to be known."""
+        return self._of
+
     def due(self, steps: int, *, epoch_ends: bool) -> bool:
         """Return whether to save a checkpoint now, after that many steps in all.
 
@@ -306,7 +311,9 @@ class Checkpointer:
         best = self._session.checkpoints().best
         if best is not None:
             self._best_score, self._mode = best.score, best.mode
-        elif self._of is not None and not all(map(math.isnan, checkpoint.history.get(self._of, []))):
+        elif self._of not in (None, checkpoint.judged_by) and not all(
+            map(math.isnan, checkpoint.history.get(self._of or "", []))
+        ):  # else no epoch has ended with a number, or callbacks have set other weights after each
             raise CheckpointError(
                 f"The best checkpoint is to be known by {self._of!r}, and this training went through "
                 f"{len(checkpoint.epochs)} epochs of which none was kept as the best.",

@@ -44,6 +44,8 @@ class FitCheckpoint:
         As in ``History``.
     read
         What was trained on so far, by which runs.
+    judged_by
+        The score by which the best checkpoint is known; None if it is not to be known.
     """
 
     run: str
@@ -57,6 +59,7 @@ class FitCheckpoint:
     epochs: list[int]
     read: list[Read]
     own: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    judged_by: str | None = None
 
     def check_parts(self, names: dict[str, list[str]]) -> None:
         """Check that it has the parts of a state, whose sorted names are those, by kind.

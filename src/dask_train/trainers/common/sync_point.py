@@ -85,7 +85,11 @@ class SyncedLoop(ABC):
         Whether training is to end before its last step.
     history
         Score name -> one score per epoch, or per unit that a model has in place of epochs; in the first rank.
+    watched_score
+        The score by which an observer takes the model of an epoch, see :meth:`is_as_scored`; None without one.
     """
+
+    watched_score: str | None = None
 
     def __init__(
         self,
@@ -334,9 +338,12 @@ class SyncedLoop(ABC):
         """Return a copy of the history, for a checkpoint or the result."""
         return {name: list(values) for name, values in self.history.items()}
 
-    def _is_as_scored(self) -> bool:
-        """Return whether the last scores are those of the current state, so its checkpoint may be the best one."""
+    def is_as_scored(self) -> bool:
+        """Return whether the last scores are those of the current state, so that it may be the best one."""
         return True
+
+    def _note_saved(self) -> None:  # noqa: B027 - not all have something to do
+        """Note that a checkpoint has the last scores, and none that follows within the epoch has."""
 
     def _check_size(self, checkpoint: FitCheckpoint) -> None:
         """Check that the checkpoint is of as many ranks, if each rank has to restore a part of its own.
@@ -398,7 +405,8 @@ class SyncedLoop(ABC):
         self._saved_steps = self.position.steps
         checkpoint = self._checkpoint()
         if checkpoint is not None:
-            self._checkpointer.keep(checkpoint, as_scored=self._is_as_scored())
+            self._checkpointer.keep(checkpoint, as_scored=self.is_as_scored())
+            self._note_saved()
 
     def _checkpoint(self) -> FitCheckpoint | None:
         """Return a checkpoint of this moment in the first rank, None in the others; all ranks call it."""
@@ -417,4 +425,5 @@ class SyncedLoop(ABC):
             history=self._copied_history(),
             epochs=list(self._reported_epochs),
             read=[*self._read, (self._task.run, self._agreement.size, self._taken_by_all())],
+            judged_by=self._checkpointer.judged_by,
         )

@@ -17,6 +17,7 @@ from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.data.account import Account, BatchRange, read_account
 from dask_train.data.columns import Columns
 from dask_train.data.segment import Segment
+from dask_train.errors import StalledError
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.spec import VALIDATION, FitTask
@@ -54,6 +55,9 @@ class Link:
 
     note = moved
 
+    def receive(self, timeout_s: float | None) -> bytes:
+        raise StalledError("Nothing was sent.")
+
     def leave(self, stream: Any) -> None:
         raise AssertionError("nothing is streamed")
 
@@ -84,7 +88,7 @@ class Fitted:
 
 @pytest.fixture
 def fitted(pool: Any, table_of: Any, mapped: Any, tmp_path: Path) -> Callable[..., Fitted]:
-    """Fits a model on arrays, cut into partitions where ``parts`` says, as the only worker of a run."""
+    """Fits a model on arrays, cut into partitions where ``parts`` says, as the only worker of a run, in that role."""
 
     def laid_out(arrays: Sequence[np.ndarray], parts: Sequence[int]) -> Any:
         cut = list(zip(*(np.split(array, parts) for array in arrays), strict=True))
@@ -98,6 +102,7 @@ def fitted(pool: Any, table_of: Any, mapped: Any, tmp_path: Path) -> Callable[..
         validation: Sequence[np.ndarray] = (),
         callbacks: Sequence[Any] = (),
         stop_reason: str = "",
+        role: Callable[[FitTask], Callable[[Session], Any]] = FitRole,
         **task: Any,
     ) -> Fitted:
         header, weights = model_to_parts(model)
@@ -120,7 +125,7 @@ def fitted(pool: Any, table_of: Any, mapped: Any, tmp_path: Path) -> Callable[..
                 scratch=tmp_path,
                 meeting=Meeting(link, me, 10.0, 10.0),
             )
-            outcome = FitRole(FitTask(**task))(Session(link, me, equipment))
+            outcome = role(FitTask(**task))(Session(link, me, equipment))
             equipment.account.settle()
         try:
             return Fitted(outcome, link, [BatchRange.of(record) for record in read_account(descriptor)])

@@ -13,9 +13,12 @@ from keras import layers
 import dask_train as dt
 from dask_train.errors import DataError
 from dask_train.fitting.roles.control import Flags
+from dask_train.fitting.roles.entry import KerasTrialRole
 from dask_train.fitting.roles.metrics import StepLogs
-from dask_train.fitting.roles.synchronous import SynchronousWorker
-from dask_train.keras_models.serialization import parts_to_model
+from dask_train.fitting.roles.synchronous import SynchronousWorker, fit_synchronously
+from dask_train.keras_models.serialization import parts_to_model, restore_parts
+from dask_train.searching.model_trials import TrialSession
+from dask_train.searching.worker import TrialRequest
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(50, 4)).astype("f4"), RANDOM.normal(size=(50, 1)).astype("f4")
@@ -183,6 +186,37 @@ def test_labels_that_are_no_classes_are_refused(fitted):
 def test_a_rule_that_looks_at_what_there_is_not_is_refused_after_an_epoch(fitted):
     with pytest.raises(ValueError, match="stop looks at val_los, and after the first epoch there are loss, val_loss"):
         fitted(made(), X, Y, validation=(X, Y), stop_names=frozenset({"val_los"}))
+
+
+def of_a_search(task):
+    """Train as a trial of a search does, and return what it knows."""
+
+    def role(session):
+        request = TrialRequest(number=0, work=KerasTrialRole(task), metric="val_loss", mode="min", to_beat=None)
+        trial = TrialSession(session, request, {}, {})
+        fit_synchronously(task, trial, trial.watch)
+        return trial
+
+    return role
+
+
+@pytest.mark.parametrize("on_epoch", [False, True])
+def test_the_model_of_a_trial_is_the_one_that_was_scored(fitted, on_epoch):
+    optimizer = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.5)
+    model = made(optimizer=optimizer, run_eagerly=True)
+    averages = keras.callbacks.SwapEMAWeights(swap_on_epoch=on_epoch)
+    settings = {"validation": (X, Y), "validation_batch_size": 50, "batch_size": 25, "epochs": 2}
+    found = fitted(model, X, Y, callbacks=[averages], role=of_a_search, **settings)
+    trial, values = found.outcome, [report["val_loss"] for report in found.link.reports if "val_loss" in report]
+    if not on_epoch:
+        assert (trial.best.value, trial.best.parts) == (None, None)
+        assert "callbacks left other weights in the model than 'val_loss' is of" in trial.not_as_scored
+        assert found.link.notices == [trial.not_as_scored]
+        return
+    assert trial.best.value == min(values)
+    assert found.link.notices == []
+    restore_parts(model, *trial.best.parts["model"]["parts"])
+    assert model.evaluate(X, Y, verbose=0) == pytest.approx(min(values), rel=1e-5)
 
 
 class Shrinks(keras.callbacks.Callback):

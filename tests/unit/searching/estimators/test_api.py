@@ -13,8 +13,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 import dask_train as dt
+from dask_train.errors import CheckpointError
 from dask_train.searching import with_optuna
 from dask_train.searching.estimators import api
+from dask_train.searching.going_on import SearchState
+from dask_train.searching.kept import kept_search
 
 X, Y = np.zeros((20, 3)), np.arange(20) % 2
 FRAME = pd.DataFrame(X, columns=list("abc")).assign(y=Y, w=1.0)
@@ -124,3 +127,21 @@ def test_estimators_without_targets_have_none_of_validation(opened):
     with pytest.raises(OpenedError):
         trials(lambda trial: KMeans(2), y=None, validation_data=X, scoring=lambda model, features: 0.0)
     assert [each.columns.labels for each in opened.values()] == [None, None]
+
+
+def test_scores_of_folds_are_not_compared_with_those_of_validation_rows(tmp_path):
+    def kept(*, resume, **scored_on):
+        settings = api.TrialsSettings(scoring="accuracy", **scored_on)
+        subject = api.OverEstimators(build=None, settings=settings, data={})
+        return kept_search(dt.Checkpoint(tmp_path / "kept"), subject.fixed(), SearchState, resume=resume)
+
+    nothing = {"trials": [], "places": {}, "unfinished": [], "num_begun": 0, "is_stopped": False, "ended": []}
+    with kept(resume=False, cv=5) as first:
+        first.save(SearchState(study_name="it", sampler=None, ending=None, warnings={}, best=None, **nothing), None)
+    with kept(resume=True, cv=5):
+        pass
+    with (
+        pytest.raises(CheckpointError, match="scored on was 'folds', and is 'validation_data'"),
+        kept(resume=True, validation_data=(X, Y)),
+    ):
+        pass

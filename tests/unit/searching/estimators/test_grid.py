@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from contextlib import contextmanager
 
@@ -251,6 +252,9 @@ def test_fits_that_fail_have_no_score_and_all_of_them_are_an_error():
         RoleFailedError, match=r"No candidate has a score 'score' .* Candidate 0 on fold 0: .*nknown cat"
     ):
         through(work, rare, Y)
+    work.cut_short("The search ended.")
+    with pytest.raises(DaskTrainError, match="none has a score on each fold yet"):
+        _ = GridResult(work).best_params
     _, unfitted = searched(pipe, params, 3, refit=None)
     assert unfitted.best_index in (0, 2)
     with pytest.raises(DaskTrainError, match="was not fitted on all rows"):
@@ -351,9 +355,14 @@ def test_a_grid_that_is_cut_short_keeps_what_it_has_found():
         Ridge(), [{"alpha": 1.0}, {"alpha": 9.0}], splits, Scoring(scorers=scorers, of_last_step=True), "score"
     )
     tables = {"data": RowTable(Rows(X, X[:, 0]), Columns.of_batch(2))}
-    for _ in range(3):
+    for number in range(3):
         handed = work.next()
         work.done(handed, handed.request.work(handed.request, None, tables))
+        if number == 0:
+            early = copy.copy(work)
+            early._scores = dict(work._scores)
+            early.cut_short("It was interrupted.")
+            assert early.best_index is None, "none has a score on every fold"
     work.cut_short("It was interrupted.")
     found = GridResult(work)
     scores = found.cv_results_["mean_test_score"]

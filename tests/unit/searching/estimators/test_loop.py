@@ -33,7 +33,8 @@ def served():
         rows = SimpleNamespace(rows_by_number=lambda: "rows")
         it = SimpleNamespace(size=1, sent=[], moves=[], _data=rows, receive=receive)
         it.dataset = lambda name: SimpleNamespace(rows_by_number=lambda: f"rows of {name}")
-        it.send = it.sent.append
+        it.send, it.notices, it.stops = it.sent.append, [], []
+        it.notice, it.stop = it.notices.append, it.stops.append
         it._link = SimpleNamespace(moved=it.moves.append)
         EstimatorLoop(columns="columns", validation=validation)(it)
         return it
@@ -65,6 +66,19 @@ def test_what_fails_is_told_and_the_next_is_done(served):
     assert len(failed.error) == 2000, "it goes through the scheduler"
     assert "Traceback" in failed.traceback
     assert failed.seconds >= 0
+
+
+def test_a_process_that_can_not_be_cleared_ends_its_run_in_order(served, monkeypatch):
+    """So a trial that it was sent meanwhile is lost, and begun once more elsewhere; it has not failed."""
+
+    def forget(_: Any) -> None:
+        raise MemoryError("no graph can be cleared")
+
+    monkeypatch.setattr(loop_module.EstimatorWorker, "forget", forget)
+    it = served(request(1, lambda *_: "done"), request(2, lambda *_: "never"))
+    assert it.sent == ["done"]
+    assert it.notices == ["A process of the search could not be cleared: MemoryError: no graph can be cleared"]
+    assert it.stops == ["its process could not be cleared after a trial"]
 
 
 def test_that_it_is_at_work_is_told_all_the_while_and_no_longer(served, monkeypatch):

@@ -122,15 +122,22 @@ def test_of_a_validation_the_very_model_is_kept_as_it_was_then():
 
 
 def test_a_score_that_is_no_number_fails_the_trial():
+    session = Session()
     with pytest.raises(FloatingPointError, match=r"score is nan after round 1\."):
-        done(task(Counting(), lambda model, x, y: float("nan")))
+        done(task(Counting(), lambda model, x, y: float("nan")), session)
+    (report,) = session.reports
+    assert np.isnan(report["score"]), "a pruner sees it"
 
 
 @pytest.mark.parametrize(("word", "rounds"), [(EndTrial(number=3), 1), (EndTrial(number=2), 3), (ClosedError("x"), 1)])
 def test_it_ends_when_it_is_pruned_and_not_for_another(word, rounds):
     session = Session(word)
-    done(task(Counting(), lambda model, x, y: 1.0, rounds=3), session)
+    found = done(task(Counting(), lambda model, x, y: 1.0, rounds=3), session)
     assert len(session.reports) == rounds
+    if isinstance(word, ClosedError):
+        assert found is None, "it is begun once more"
+    else:
+        assert (found.parts is None) is (rounds == 1), "where it is over it is not fitted on all rows"
 
 
 @pytest.mark.parametrize(

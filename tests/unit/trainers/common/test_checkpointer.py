@@ -193,6 +193,9 @@ def test_a_best_one_that_is_not_there_is_told_of(make):
     keeper.finish()
     with pytest.raises(CheckpointError, match="epochs of which none was kept as the best"):
         make(best="loss", resume=True)[0].load()
+    keeper.keep(kept(keeper, history={"loss": [0.5]}, judged_by="loss"), as_scored=False)
+    keeper.finish()
+    assert make(best="loss", resume=True)[0].load() is not None, "it was begun with best=, and may still have one"
 
 
 def written(keeper):
