@@ -84,6 +84,19 @@ def test_tensors_lie_in_memory_as_those_that_were_sent():
     assert arrived.cut.stride() == (1, 2)
 
 
+def test_tensors_keep_the_attributes_that_they_were_given():
+    """By which a function may make an optimizer: which weights decay, say."""
+    module = torch.nn.Linear(2, 2)
+    module.bias.decays = False
+    module.weight.whose = module  # which is pickled around it
+    module.register_buffer("count", torch.zeros(1))
+    module.count.unit = "rows"
+    arrived = unpickle_parts(*pickle_parts(module))
+    assert vars(arrived.bias) == {"decays": False}
+    assert arrived.weight.whose is arrived
+    assert vars(arrived.count) == {"unit": "rows"}
+
+
 @pytest.mark.parametrize(
     ("module", "dtype", "numpy"),
     [
