@@ -144,8 +144,7 @@ class ModuleSteps:
             Called with loss and outputs; with several workers before the gradient all-reduce, the last collective of
             a step. Default: no callback.
         """
-        for parameter in self._trained:
-            parameter.grad = None
+        self._clear_gradients()
         if self._is_alone:
             outputs = called(self._module, batch.x)
             loss = self._loss_of(batch)(outputs, batch.y, batch.weight)
@@ -215,6 +214,11 @@ class ModuleSteps:
     def in_first_worker(self) -> AbstractContextManager[None]:
         """Return a context manager for computations in the first worker alone, such as metrics."""
         return nullcontext()
+
+    def _clear_gradients(self) -> None:
+        """Clear also what is left from before a parameter was frozen: optimizers would apply it in each step."""
+        for parameter in self._module.parameters():
+            parameter.grad = None
 
     def _row_sums_of(self, structure: Structure, batch: ModuleBatch) -> RowSums | None:
         """Return the loss as sums over rows, if no outputs need to be gathered; the same choice on all workers."""
