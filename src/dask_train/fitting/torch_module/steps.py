@@ -206,7 +206,8 @@ class ModuleSteps:
         structure = Structure(outputs, None)
         inputs = [one.detach().clone() for one in structure.tensors]
         floats = [one.requires_grad_(derives) for one in inputs if is_derived(one)]
-        loss = self._loss_of(batch)(structure.filled(inputs), batch.y, batch.weight)
+        given = _changeable(inputs) if derives else inputs
+        loss = self._loss_of(batch)(structure.filled(given), batch.y, batch.weight)
         if derives:
             torch.autograd.grad(loss, [*floats, *self._trained], allow_unused=True)
         return outputs
@@ -264,6 +265,7 @@ class ModuleSteps:
         inputs = {}
         if torch.is_grad_enabled():
             inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if is_derived(one)}
+            outputs = _changeable(outputs)
         y, weight = refilled((batch.y, batch.weight), whole.tensors[count:])
         rows = len(whole.tensors[0])
         loss = self._loss_of(batch)(structure.filled(outputs), y, weight)
@@ -332,6 +334,11 @@ def is_derived(tensor: torch.Tensor) -> bool:
 
 def _reals(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _changeable(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors for a loss, which may change outputs in place: torch refuses that of those it derives by."""
+    return [one.clone() if one.requires_grad else one for one in tensors]
 
 
 def check_derived(loss: torch.Tensor) -> None:
