@@ -88,6 +88,7 @@ class PreparedModule:
                 **checkpoints.configuration_of(self.training, self.optimizer, self.scheduler, columns),
                 **({} if settings.outer is None else {"outer": asdict(settings.outer)}),
                 "virtual_workers": settings.virtual_workers,
+                "scheduler_interval": None if self.scheduler is None else settings.scheduler_interval,
                 "frame": None if schema is None or run_fields.get("checkpoint") is None else schema.to_json(),
             },
         )
