@@ -13,6 +13,7 @@ from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_ra
 from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
 from dask_train.fitting.torch_module.loop import TRAINING, ModuleLoop
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
+from dask_train.fitting.torch_module.optimizers import load_state
 from dask_train.fitting.torch_module.share_steps import ShareSteps
 from dask_train.fitting.torch_module.shares import ModuleShares, computing_alike
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
@@ -190,7 +191,7 @@ class ModuleWorker:
             state.own(
                 "optimizer",
                 lambda: plain(own.optimizer.state_dict()),
-                lambda state: own.optimizer.load_state_dict(from_plain(state)),
+                lambda state: load_state(own.optimizer, from_plain(state)),
                 may_begin_anew=True,
             )
         state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True, led=True)

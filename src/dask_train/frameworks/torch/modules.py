@@ -46,7 +46,7 @@ class _Pickler(cloudpickle.Pickler):
             array = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
             is_parameter = isinstance(value, torch.nn.Parameter)
             how = array, str(value.dtype), tuple(plain.shape), order, is_parameter, value.requires_grad
-            # Of the user's own, such as marks by which an optimizer is made. A tensor's __setstate__ takes other states.
+            # Attributes of the user's own, such as marks for optimizers. A tensor's __setstate__ takes other states.
             return _tensor, how, vars(value) or None, None, None, _set_attributes
         if isinstance(value, torch.nn.Module) and parametrize.is_parametrized(value):
             cls = parametrize.type_before_parametrizations(value)
