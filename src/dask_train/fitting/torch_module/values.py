@@ -94,12 +94,17 @@ def _opened_tensor(kind: str, content: list[Any], *, copies: bool) -> torch.Tens
 
 def state_of(module: torch.nn.Module) -> dict[str, Any]:
     """Return all tensors of a module, also those that its ``state_dict`` leaves out or renames, and extra states."""
-    extra = {
+    tensors = {name: tensor.detach() for name, tensor in _tensors_of(module).items()}
+    return {"state": tensors, "extra": extra_states(module)}
+
+
+def extra_states(module: torch.nn.Module) -> dict[str, Any]:
+    """Return the extra states of a module's parts, by their names."""
+    return {
         name: part.get_extra_state()
         for name, part in module.named_modules()
         if type(part).get_extra_state is not torch.nn.Module.get_extra_state
     }
-    return {"state": {name: tensor.detach() for name, tensor in _tensors_of(module).items()}, "extra": extra}
 
 
 def set_state(module: torch.nn.Module, state: Mapping[str, Any]) -> None:

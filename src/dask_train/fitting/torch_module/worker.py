@@ -10,6 +10,7 @@ from dask_train.collectives import ProcessGroup
 from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
+from dask_train.fitting.torch_module.changed_by_calls import ChangedByCalls
 from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
 from dask_train.fitting.torch_module.loop import TRAINING, ModuleLoop
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
@@ -145,6 +146,9 @@ class ModuleWorker:
         self._agreement = GroupAgreement(group)
         self.loop = ModuleLoop(task, session, self._agreement)
         same = Named.same_on_all(self._module)
+        self._changed: ChangedByCalls | None = None
+        if self._agreement.replaceable is not None and group.size > 1:  # one alone has no others that could go on
+            self._changed = ChangedByCalls(self._module, self.loop)
         self._guard = Guard(same, group, Named.value_of, Named.assign, ADVICE)
         if task.was_compiled and self.loop.leads:
             session.notice(NOT_COMPILED)
@@ -196,6 +200,8 @@ class ModuleWorker:
             )
         state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True, led=True)
         self._buffers.keep(state, loop)
+        if self._changed is not None:
+            self._changed.keep(state)
         loop.keep(state)
         for epoch in loop.epochs():
             if loop.position.batch == 0:
@@ -270,6 +276,8 @@ class ModuleWorker:
         def some_row() -> ModuleBatch:
             return steps.packed(layout, self._data.some_row())
 
+        if self._changed is not None:
+            self._changed.before_calls()
         if self._outer is None:
             steps.train(steps.packed(layout, columns), some_row, self._own.step, self._count)
         else:
@@ -285,6 +293,8 @@ class ModuleWorker:
         if self.loop.leads:
             with self._steps.in_first_worker():
                 self._metrics.update(done.loss, done.outputs, done.y, done.rows)
+        if self._changed is not None:
+            self._changed.after_calls()
         self.loop.mirror_step()
 
     def _results(self) -> dict[str, Any]:
