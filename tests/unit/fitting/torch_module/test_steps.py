@@ -315,6 +315,26 @@ def test_what_can_not_be_put_together_is_refused(on_each_rank, make, text):
     assert on_each_rank(tried, 2) == [True, True]
 
 
+@pytest.mark.parametrize("first", [[1, 2], [0, 0]], ids=["others", "the row at hand"])
+def test_dependence_on_other_rows_is_refused_of_shares_of_one_row(on_each_rank, first):
+    """Where the first one is the row that any worker has at hand, it is seen with the next one."""
+
+    def tried(rank, replicas):
+        module = Odd(lambda found: found - found.mean(0))
+        steps = ModuleSteps(module, lambda outputs: outputs.abs().sum(), replicas)
+
+        def packed(rows):
+            return steps.packed(Columns.of_batch(1), columns_of(None, None, rows))
+
+        if first[rank] == 0:
+            steps.train(packed([0]), lambda: packed([0]), lambda: None)
+        with pytest.raises(ValueError, match="depends on the other rows of its batch"):
+            steps.train(packed([1 + rank]), lambda: packed([0]), lambda: None)
+        return True
+
+    assert on_each_rank(tried, 2) == [True, True]
+
+
 def test_workers_without_rows_leave_moving_averages_and_random_numbers_alone(on_each_rank):
     norm = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 3)).double()
 
