@@ -56,7 +56,7 @@ class Named(NamedTuple):
     @staticmethod
     def value_of(named: Named) -> np.ndarray:
         """Return the tensor's values in a dtype of NumPy's."""
-        value = named.tensor.detach().cpu()
+        value = named.tensor.detach().cpu().resolve_conj().resolve_neg()
         return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
 
     @staticmethod

@@ -42,7 +42,9 @@ class _Pickler(cloudpickle.Pickler):
         if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided and value.is_leaf:
             strides = value.stride()
             order = sorted(range(value.dim()), key=lambda axis: -strides[axis])  # it stays what torch computes by
-            plain = value.detach().cpu().permute(order).contiguous()
+            plain = value.detach().cpu().resolve_conj().resolve_neg().permute(order).contiguous()
+            if plain.numel() == 1:  # whose strides may be any, and count as contiguous
+                plain = plain.clone(memory_format=torch.contiguous_format)
             array = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
             is_parameter = isinstance(value, torch.nn.Parameter)
             how = array, str(value.dtype), tuple(plain.shape), order, is_parameter, value.requires_grad

@@ -77,6 +77,8 @@ def test_tensors_lie_in_memory_as_those_that_were_sent():
     module = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
     module.register_buffer("cut", torch.arange(12.0).reshape(3, 4)[:, ::2].T)
     module.register_buffer("number", torch.tensor(2.0))
+    module.register_buffer("lazy", torch.tensor([1 + 2j]).conj())
+    module.register_buffer("negative", module.lazy.imag)
     arrived = unpickle_parts(*pickle_parts(module))
     assert arrived.weight.is_contiguous(memory_format=torch.channels_last)
     for name, tensor in module.state_dict().items():
