@@ -36,6 +36,15 @@ class Named(NamedTuple):
         ]
 
     @classmethod
+    def parameters(cls, module: torch.nn.Module) -> list[Named]:
+        """Return the parameters of a module, each with the submodule that has it; under all of their names."""
+        return [
+            cls(f"{path}.{name}".lstrip("."), part, name)
+            for path, part in module.named_modules()
+            for name, _ in part.named_parameters(recurse=False, remove_duplicate=False)
+        ]
+
+    @classmethod
     def same_on_all(cls, module: torch.nn.Module) -> list[Named]:
         """Return what is equal on all workers: parameters, and buffers except for those of :func:`norms`."""
         own = {each.path for each in norms(module)}
