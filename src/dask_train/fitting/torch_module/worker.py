@@ -21,7 +21,7 @@ from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.training_objects import TrainingObjects
 from dask_train.fitting.torch_module.trials import left_as_after_a_run, left_as_it_was, modes_kept
-from dask_train.fitting.torch_module.values import from_plain, plain
+from dask_train.fitting.torch_module.values import check_shapes, from_plain, plain, shapes_of
 from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
@@ -146,6 +146,8 @@ class ModuleWorker:
         self._agreement = GroupAgreement(group)
         self.loop = ModuleLoop(task, session, self._agreement)
         same = Named.same_on_all(self._module)
+        is_copied = task.in_process is None or task.checkpoint is not None
+        self._shapes = shapes_of(self._module) if is_copied else None
         self._changed: ChangedByCalls | None = None
         if self._agreement.replaceable is not None and group.size > 1:  # one alone has no others that could go on
             self._changed = ChangedByCalls(self._module, self.loop)
@@ -284,7 +286,12 @@ class ModuleWorker:
             self._local.train(steps.packed(layout, columns), some_row, self._own.step)
 
     def _look(self) -> None:
-        """Check that all workers have the same parameters and buffers, and all shares the same buffers."""
+        """Check that all workers have the same parameters and buffers, and all shares the same buffers.
+
+        Tensors have to have the shapes that they began with: those of the client, which get their values.
+        """
+        if self._shapes is not None:
+            check_shapes(self._shapes, shapes_of(self._module))
         self._guard.look(self.loop.position.steps)
         self._buffers.check_alike(ADVICE)
 
