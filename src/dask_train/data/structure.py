@@ -21,8 +21,8 @@ def numbered(structure: Any, flat: list[Any]) -> Places:
     return len(flat) - 1
 
 
-def filled(places: Places, value_at: Callable[[int], Any]) -> Any:
-    """Return a structure with values in place of numbers."""
+def filled(places: Any, value_at: Callable[[Any], Any]) -> Any:
+    """Return a structure with ``value_at(leaf)`` in place of each leaf, such as a number; None stays."""
     if places is None:
         return None
     if isinstance(places, Mapping):

@@ -125,10 +125,24 @@ def adam(parameters, fate):
     return made
 
 
-def fitted(client, fate, data=None, **settings):
+class Fading(torch.nn.Module):
+    """Changes a parameter that is not trained with each batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()), requires_grad=False)
+
+    def forward(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.scale *= 0.99
+        return x * self.scale
+
+
+def fitted(client, fate, data=None, more=(), **settings):
     torch.manual_seed(3)
     data = data or (da.from_array(X, chunks=(40, 8)), da.from_array(Y, chunks=40))
-    between = torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.3), Fated(fate)
+    between = torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.3), Fated(fate), *more
     module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), *between, torch.nn.Linear(16, 3)).double()
     return dt.fit(
         module,
@@ -187,6 +201,17 @@ def test_a_lost_worker_is_replaced_and_the_others_keep_their_processes(client, t
     assert (fate.num_lost, len(result.attempts)) == (1, 2), [attempt.reason for attempt in result.attempts]
     check_same(result, undisturbed)
     assert fate.processes == [1 + (each == rank) for each in range(3)]
+
+
+@pytest.mark.slow
+def test_what_calls_of_a_module_change_is_changed_once(client, tmp_path):
+    """The others wait for the newcomer in a step whose calls they have made; they look for differences at its end."""
+    fate, wanted = Fate(tmp_path / "fate", (1, "training", STEPS + 5)), Fading().double()
+    result = fitted(client, fate, more=[Fading()], recovery="in_place")
+    assert fate.processes == [1, 2, 1]
+    for _ in range(STEPS * EPOCHS):
+        wanted(torch.zeros(1))
+    assert torch.equal(result.model[-2].scale, wanted.scale)
 
 
 @pytest.mark.slow

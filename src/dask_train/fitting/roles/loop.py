@@ -98,12 +98,6 @@ class KerasLoop(TrainingLoop):
         else:
             super().count_step()
 
-    def mirror_no_more(self, why: str) -> None:
-        """Let a loss of this worker be one of all from now on."""
-        if self._borders is not None:
-            self._session.notice(f"Worker {self._session.rank} can't be replaced in place: {why}")
-            self._borders.refuse()
-
     def note_numbers(self, names: str) -> None:
         """Note that callbacks have set numbers in attributes, which a scorer's model does not get."""
         if self._task.scored_elsewhere and not self._has_noted_numbers:

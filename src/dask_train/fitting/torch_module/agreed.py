@@ -36,6 +36,15 @@ class Named(NamedTuple):
         ]
 
     @classmethod
+    def parameters(cls, module: torch.nn.Module) -> list[Named]:
+        """Return the parameters of a module, each with the submodule that has it; under all of their names."""
+        return [
+            cls(f"{path}.{name}".lstrip("."), part, name)
+            for path, part in module.named_modules()
+            for name, _ in part.named_parameters(recurse=False, remove_duplicate=False)
+        ]
+
+    @classmethod
     def same_on_all(cls, module: torch.nn.Module) -> list[Named]:
         """Return what is equal on all workers: parameters, and buffers except for those of :func:`norms`."""
         own = {each.path for each in norms(module)}
@@ -56,7 +65,7 @@ class Named(NamedTuple):
     @staticmethod
     def value_of(named: Named) -> np.ndarray:
         """Return the tensor's values in a dtype of NumPy's."""
-        value = named.tensor.detach().cpu()
+        value = named.tensor.detach().cpu().resolve_conj().resolve_neg()
         return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
 
     @staticmethod

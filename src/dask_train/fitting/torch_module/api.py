@@ -26,6 +26,7 @@ from dask_train.fitting.start import started
 from dask_train.fitting.stop_checks import names_logged
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
+from dask_train.fitting.torch_module.optimizers import load_state
 from dask_train.fitting.torch_module.prepared import PreparedModule
 from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.share_checks import check_number, check_shared, check_size
@@ -248,7 +249,7 @@ def module_trained(
         state = from_plain(outcome.header["training"], copies=False)
         set_state(module, state["module"])
         if isinstance(optimizer, torch.optim.Optimizer):
-            optimizer.load_state_dict(state["optimizer"])
+            load_state(optimizer, state["optimizer"])
     return loop_result(result, outcome, model, schema)
 
 

@@ -17,6 +17,7 @@ from dask_train.compat.torch import is_compiled_in_place, uncompiled
 from dask_train.errors import in_words
 from dask_train.fitting.torch_module.losses import BatchLoss, name_of
 from dask_train.fitting.torch_module.metrics import ModuleMetrics, counts_by_itself
+from dask_train.fitting.torch_module.optimizers import check_parameters
 from dask_train.fitting.torch_module.settings import STEP
 from dask_train.fitting.torch_module.steps import ModuleSteps
 from dask_train.fitting.torch_module.table_checks import check_sparse_optimizer, check_tables_together
@@ -128,12 +129,7 @@ def check_optimizer(optimizer: Any, module: torch.nn.Module) -> Any:
             f"optimizer is a {type(instance).__name__}, whose step() can't do without {', '.join(required)}. Pass one "
             "whose step() goes by the gradients alone."
         )
-    known = set(map(id, module.parameters()))
-    if not all(id(one) in known for group in instance.param_groups for one in group["params"]):
-        raise ValueError(
-            "optimizer has parameters that are none of the module's. Pass a factory, such as torch.optim.Adam, or an "
-            "optimizer of this very module's parameters."
-        )
+    check_parameters(instance, module)
     check_sparse_optimizer(instance, module)
     return instance
 

@@ -14,7 +14,7 @@ from dask_train.collectives import ProcessGroup
 from dask_train.collectives.shared_memory import SumBuffer
 from dask_train.fitting.torch_module.early_sums import EarlySums
 from dask_train.fitting.torch_module.table_gradients import TableSums
-from dask_train.fitting.torch_module.values import summed_in
+from dask_train.fitting.torch_module.values import as_array, summed_in
 
 # Between hosts so much is summed by itself; an array that is larger is not cut.
 SECTION_BYTES = 1 << 20
@@ -149,7 +149,7 @@ class GradientSums:
             self._tables.sum()
         for one, own in zip(self._by_name.values(), of_all, strict=True):
             if own is not None and one.grad is None:
-                one.grad = own
+                one.grad = own.clone()  # torch gives several parameters the same tensor, and hooks change it in place
             elif own is not None and one.grad.is_sparse:
                 one.grad = own + one.grad  # as backward() adds them: dense, unless both are sparse
             elif own is not None:
@@ -216,4 +216,4 @@ class GradientSums:
                 "torch.nn.EmbeddingBag only: use such a layer with sparse=True, make the gradient dense, or pass "
                 "workers=1."
             )
-        return np.asarray(gradient.detach().to("cpu", dtype).numpy())
+        return as_array(gradient.to("cpu", dtype))

@@ -12,6 +12,7 @@ from dask_train.collectives import ProcessGroup
 from dask_train.data.structure import leaves
 from dask_train.fitting.torch_module.global_batch import GlobalBatch, Structure
 from dask_train.fitting.torch_module.gradients import GradientSums
+from dask_train.fitting.torch_module.optimizers import load_state
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps, refilled
 from dask_train.fitting.torch_module.task import OuterOptimizer
 
@@ -148,7 +149,7 @@ class OuterSteps:
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> int:
         """Restore a state, and take the module's weights as shared ones; return the number of workers it was of."""
-        self._optimizer.load_state_dict(state["optimizer"])
+        load_state(self._optimizer, state["optimizer"])
         for shared, own in self._pairs:
             shared.copy_(own)
         return int(state["workers"])

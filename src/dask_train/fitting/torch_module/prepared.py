@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from dask_train.fitting.model_kind import FitRows, TrialRows
 from dask_train.fitting.spec import InProcess
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.settings import STEP, ModuleSettings
+from dask_train.fitting.torch_module.storage_checks import check_apart
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
 
 
@@ -53,6 +55,10 @@ class PreparedModule:
         scheduler = checks.check_scheduler(settings.scheduler, settings.scheduler_interval, optimizer)
         return cls(training=training, optimizer=optimizer, scheduler=scheduler)
 
+    def _sent(self) -> tuple[bytes, list[np.ndarray]]:
+        check_apart(self.training.module)
+        return checks.sent(self.training)
+
     def task(
         self, model: Any, settings: ModuleSettings, rows: FitRows | TrialRows, run_fields: Mapping[str, Any]
     ) -> ModuleTask:
@@ -71,7 +77,7 @@ class PreparedModule:
             It can't be sent.
         """
         in_process, columns, schema = settings.in_process, rows.data.columns, rows.data.schema
-        header, arrays = (b"", []) if in_process else checks.sent(self.training)
+        header, arrays = (b"", []) if in_process else self._sent()
         return ModuleTask(
             header={"training": header},
             arrays=arrays,
@@ -88,6 +94,7 @@ class PreparedModule:
                 **checkpoints.configuration_of(self.training, self.optimizer, self.scheduler, columns),
                 **({} if settings.outer is None else {"outer": asdict(settings.outer)}),
                 "virtual_workers": settings.virtual_workers,
+                "scheduler_interval": None if self.scheduler is None else settings.scheduler_interval,
                 "frame": None if schema is None or run_fields.get("checkpoint") is None else schema.to_json(),
             },
         )

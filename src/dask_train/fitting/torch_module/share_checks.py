@@ -18,6 +18,8 @@ from dask_train.frameworks.torch.modules import device_of
 
 # Attributes that every module has: its tensors, parts and hooks.
 _OF_ALL = frozenset(vars(torch.nn.Module()))
+# By which check_keeps_nothing scales what is trained: as little as a step may, and more than rounding hides.
+_SCALE = 1 + 2**-6
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
@@ -92,10 +94,11 @@ def check_device(device: torch.device) -> None:
 
 
 def check_keeps_nothing(module: torch.nn.Module, call: Callable[[], Any]) -> None:
-    """Check that a module keeps nothing of a call in attributes that are neither parameters nor buffers.
+    """Check that a module keeps nothing of a call but in buffers.
 
     A worker calls it once for each of its shares, so a count of calls would depend on the number of workers, and what
-    is kept of the rows of one share would get to the next. The module is called three times, and left as it was.
+    is kept of the rows of one share would get to the next. The module is called three times, and left as it was. After
+    the first call trained parameters are scaled, as a step changes them: a teacher may begin as what it follows.
 
     Raises
     ------
@@ -103,22 +106,26 @@ def check_keeps_nothing(module: torch.nn.Module, call: Callable[[], Any]) -> Non
         It does: a call changes what the same call has left.
     """
     streams = RandomStreams.current().copied()
-    snapshots: list[dict[str, Any]] = []
+    snapshots: list[tuple[dict[str, Any], dict[str, Any]]] = []
     with torch.no_grad(), left_as_it_was(module):
-        for _ in range(3):  # the first call may make what later ones use
+        for number in range(3):  # the first call may make what later ones use
+            for one in module.parameters() if number == 1 else ():
+                if one.requires_grad:
+                    one.mul_(_SCALE)
             streams.copied().set()
             with values_kept(Named.buffers(module)):  # of which attributes may be made, as by spectral normalisation
                 call()
-            snapshots.append(_attributes(module))
+            parameters = {name: _fingerprint(one) for name, one in module.named_parameters()}
+            snapshots.append((_attributes(module), parameters))
     streams.set()
-    _, before, after = snapshots
-    for name, value in after.items():
-        if value != before.get(name):
-            raise ValueError(
-                f"The module keeps something of each call in its attribute {name!r}, and with virtual_workers= it is "
-                "called for each share of a batch, by as many workers as there are. Keep it in a buffer, which each "
-                "share has for itself (register_buffer), or leave virtual_workers= out."
-            )
+    for what, before, after in zip(("attribute", "parameter"), *snapshots[1:], strict=True):
+        for name, value in after.items():
+            if value != before.get(name):
+                raise ValueError(
+                    f"The module keeps something of each call in its {what} {name!r}, and with virtual_workers= it is "
+                    "called for each share of a batch, by as many workers as there are. Keep it in a buffer, which "
+                    "each share has for itself (register_buffer), or leave virtual_workers= out."
+                )
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 
 from dask_train.collectives import ProcessGroup
 from dask_train.collectives.share_sums import ShareBuffer, ShareTree
-from dask_train.fitting.torch_module.values import summed_in
+from dask_train.fitting.torch_module.values import as_array, summed_in
 
 Gradients = list[torch.Tensor | None]
 
@@ -105,7 +105,7 @@ class ShareGradients:
             if gradient is not None:  # a copy: an optimizer may change or keep it, and workers share the sums' memory
                 one.grad = torch.empty_like(one).copy_(gradient)
             if own is not None:
-                one.grad = own if one.grad is None else one.grad.add_(own)
+                one.grad = own.clone() if one.grad is None else one.grad.add_(own)  # torch gives several the same one
         self._stack.clear()
 
     def _forget(self) -> None:
@@ -117,7 +117,7 @@ class ShareGradients:
         shapes = (self._parameters[place].shape for place in group.places)
         has = np.array([one is not None for one in own], dtype)
         return [
-            *(_zeros(shape, dtype) if one is None else one.numpy() for one, shape in zip(own, shapes, strict=True)),
+            *(_zeros(shape, dtype) if one is None else as_array(one) for one, shape in zip(own, shapes, strict=True)),
             has,
         ]
 

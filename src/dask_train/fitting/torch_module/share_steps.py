@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from dask_train.collectives import ProcessGroup
+from dask_train.data.structure import filled
 from dask_train.fitting.torch_module.global_batch import SharesBatch, Structure
 from dask_train.fitting.torch_module.losses import check_weight
 from dask_train.fitting.torch_module.random_streams import RandomStreams
@@ -18,7 +19,7 @@ from dask_train.fitting.torch_module.row_sums import RowSums
 from dask_train.fitting.torch_module.share_checks import check_keeps_nothing
 from dask_train.fitting.torch_module.share_gradients import ShareGradients
 from dask_train.fitting.torch_module.shares import ALL, FIRST, ModuleShares
-from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps, check_derived, refilled_with
+from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps, check_derived
 from dask_train.frameworks.torch.modules import called
 
 
@@ -63,6 +64,7 @@ class ShareSteps(ModuleSteps):
     ) -> Done:
         """Take a step of training, as :meth:`ModuleSteps.train` does."""
         parts = self._cut(batch)
+        self._clear_gradients()
         self._gradients.begin()
         structures = self._forward_shares(parts, some_row, training=True)
         if (by_rows := self._row_sums_of(structures[0], parts[0])) is not None:
@@ -115,7 +117,7 @@ class ShareSteps(ModuleSteps):
         assert edges[-1] - edges[0] == batch.rows
 
         def part(value: Any, start: int, stop: int) -> Any:
-            return refilled_with(value, lambda one: one[start - edges[0] : stop - edges[0]].clone())
+            return filled(value, lambda one: one[start - edges[0] : stop - edges[0]].clone())
 
         return [
             ModuleBatch(
@@ -133,14 +135,14 @@ class ShareSteps(ModuleSteps):
                 structures.append(self._forward(part, some_row, training=training))
         return structures
 
-    def _probe(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
+    def _probe(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], several: Any) -> Structure:
         """Probe the module without a trace in random streams, as the number of probes depends on that of workers."""
         streams = RandomStreams.current().copied()
         try:
             if not self._probed:
                 x = self._repeated((batch if batch.rows else some_row()).x, 2)
                 check_keeps_nothing(self._module, lambda: called(self._module, x))
-            return super()._probe(batch, some_row)
+            return super()._probe(batch, some_row, several)
         finally:
             streams.set()
 

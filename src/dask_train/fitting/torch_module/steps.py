@@ -11,15 +11,16 @@ import torch
 
 from dask_train.collectives import ProcessGroup
 from dask_train.data.columns import Columns
-from dask_train.data.structure import leaves
+from dask_train.data.structure import filled, leaves
 from dask_train.errors import DataError
 from dask_train.fitting.torch_module.agreed import norms
 from dask_train.fitting.torch_module.global_batch import GlobalBatch, Structure
 from dask_train.fitting.torch_module.gradients import GradientSums
 from dask_train.fitting.torch_module.losses import BatchLoss, check_weight
+from dask_train.fitting.torch_module.row_checks import check_rows_apart, several_rows
 from dask_train.fitting.torch_module.row_sums import RowSums
 from dask_train.fitting.torch_module.table_gradients import table_names
-from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept, random_numbers_kept, values_kept
+from dask_train.fitting.torch_module.trials import left_as_it_was, random_numbers_kept, values_kept
 from dask_train.frameworks.torch.modules import called, cast_to_weights, device_of
 
 
@@ -110,6 +111,7 @@ class ModuleSteps:
         self._losses: dict[bool, BatchLoss] = {}
         self._sums_of_rows: dict[bool, RowSums | None] = {}
         self._probed: dict[bool, Structure] = {}
+        self._has_checked_rows = False  # whether it was checked that outputs of a row depend on no other row
 
     def packed(self, columns: Columns, batch: Sequence[torch.Tensor]) -> ModuleBatch:
         """Return a share as the module takes it: floats in the module's dtype, and class indices in int64.
@@ -118,7 +120,7 @@ class ModuleSteps:
         """
         rows = len(batch[0])
         x, y, weight = columns.pack([self._checked(array) for array in batch])
-        x, y = (refilled_with(one, lambda column: cast_to_weights(self._module, column)) for one in (x, y))
+        x, y = (filled(one, lambda column: cast_to_weights(self._module, column)) for one in (x, y))
         if isinstance(weight, torch.Tensor) and weight.is_floating_point():
             weight = weight.to(torch.promote_types(cast_to_weights(self._module, weight[:0]).dtype, torch.float32))
         return ModuleBatch(x, _with_class_numbers(y), weight, rows)
@@ -144,8 +146,7 @@ class ModuleSteps:
             Called with loss and outputs; with several workers before the gradient all-reduce, the last collective of
             a step. Default: no callback.
         """
-        for parameter in self._trained:
-            parameter.grad = None
+        self._clear_gradients()
         if self._is_alone:
             outputs = called(self._module, batch.x)
             loss = self._loss_of(batch)(outputs, batch.y, batch.weight)
@@ -207,7 +208,8 @@ class ModuleSteps:
         structure = Structure(outputs, None)
         inputs = [one.detach().clone() for one in structure.tensors]
         floats = [one.requires_grad_(derives) for one in inputs if is_derived(one)]
-        loss = self._loss_of(batch)(structure.filled(inputs), batch.y, batch.weight)
+        given = _changeable(inputs) if derives else inputs
+        loss = self._loss_of(batch)(structure.filled(given), batch.y, batch.weight)
         if derives:
             torch.autograd.grad(loss, [*floats, *self._trained], allow_unused=True)
         return outputs
@@ -215,6 +217,11 @@ class ModuleSteps:
     def in_first_worker(self) -> AbstractContextManager[None]:
         """Return a context manager for computations in the first worker alone, such as metrics."""
         return nullcontext()
+
+    def _clear_gradients(self) -> None:
+        """Clear also what is left from before a parameter was frozen: optimizers would apply it in each step."""
+        for parameter in self._module.parameters():
+            parameter.grad = None
 
     def _row_sums_of(self, structure: Structure, batch: ModuleBatch) -> RowSums | None:
         """Return the loss as sums over rows, if no outputs need to be gathered; the same choice on all workers."""
@@ -260,6 +267,7 @@ class ModuleSteps:
         inputs = {}
         if torch.is_grad_enabled():
             inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if is_derived(one)}
+            outputs = _changeable(outputs)
         y, weight = refilled((batch.y, batch.weight), whole.tensors[count:])
         rows = len(whole.tensors[0])
         loss = self._loss_of(batch)(structure.filled(outputs), y, weight)
@@ -268,8 +276,9 @@ class ModuleSteps:
 
     def _forward(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], *, training: bool) -> Structure:
         """Run the module on a share, which may have no rows."""
-        if training not in self._probed:
-            self._probed[training] = self._probe(batch, some_row)
+        x = None if self._has_checked_rows else several_rows(batch.x, batch.rows, lambda: some_row().x)
+        if training not in self._probed or x is not None:
+            self._probed[training] = self._probe(batch, some_row, x)
         if batch.rows:
             return Structure(called(self._module, batch.x), batch.rows)
         if training:
@@ -277,11 +286,16 @@ class ModuleSteps:
         known = self._probed[training]
         return Structure(known.filled([tensor[:0] for tensor in known.tensors]), 0)
 
-    def _probe(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
-        """Probe the module once before the first step of training, and of evaluation; each probe copies all weights."""
+    def _probe(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], several: Any) -> Structure:
+        """Probe the module before the first step of training, and of evaluation; each probe copies all weights.
+
+        ``several`` is the inputs of several rows, by which to check that rows do not depend on each other; None to
+        check it later, or if it was checked.
+        """
         with torch.no_grad(), left_as_it_was(self._module):
-            if not self._probed and batch.rows > 1:
-                check_rows_apart(self._module, batch)
+            if several is not None:
+                check_rows_apart(self._module, several)
+                self._has_checked_rows = True
             return self._probe_outputs(batch, some_row)
 
     def _run_unused_forward(self, some_row: Callable[[], ModuleBatch]) -> None:
@@ -295,7 +309,7 @@ class ModuleSteps:
 
     def _repeated(self, x: Any, times: int) -> Any:
         places = torch.zeros(times, dtype=torch.long, device=self._device)
-        return refilled_with(x, lambda one: one[places])
+        return filled(x, lambda one: one[places])
 
     def _probe_outputs(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Return the module's outputs for one row taken twice, after checking those of the row taken three times.
@@ -326,8 +340,9 @@ def is_derived(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _reals(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+def _changeable(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors for a loss, which may change outputs in place: torch refuses that of those it derives by."""
+    return [one.clone() if one.requires_grad else one for one in tensors]
 
 
 def check_derived(loss: torch.Tensor) -> None:
@@ -342,46 +357,12 @@ def check_derived(loss: torch.Tensor) -> None:
         raise ValueError("The loss does not depend on the module's outputs, or nothing of the module can be trained.")
 
 
-def check_rows_apart(module: torch.nn.Module, batch: ModuleBatch) -> None:
-    """Check that a module's outputs of a row do not depend on the other rows of the batch.
-
-    The module is run in evaluation mode, where BatchNorm does not mix rows. Nothing is checked of a module that draws
-    random numbers there. The caller restores the module's state.
-
-    Raises
-    ------
-    ValueError
-        They do, so outputs of shares would differ from those of whole batches.
-    """
-    half = batch.rows // 2
-
-    def made_of(rows: int) -> list[torch.Tensor]:
-        first = refilled_with(batch.x, lambda one: one[:rows].clone())  # a module may change its inputs in place
-        return Structure(called(module, first), None).tensors
-
-    with torch.no_grad(), modes_kept(module):
-        module.eval()
-        whole, again, part = map(made_of, (batch.rows, batch.rows, half))
-    for one, same, first in zip(map(_reals, whole), map(_reals, again), map(_reals, part), strict=True):
-        of_rows = one.shape[:1] == (batch.rows,) and first.shape == (half, *one.shape[1:])
-        if not of_rows or not one.numel() or not one.is_floating_point() or not torch.equal(one, same):
-            continue
-        expected = one[:half].double()
-        largest = float(expected.nan_to_num().abs().max())
-        if not torch.allclose(first.double(), expected, rtol=1e-2, atol=1e-3 * largest, equal_nan=True):
-            raise ValueError(
-                "What the module makes of a row depends on the other rows of its batch, so it makes something else of "
-                "the workers' shares than of whole batches. Let the loss compare rows, which sees all of them, or pass "
-                "workers=1."
-            )
-
-
 def _with_class_numbers(y: Any) -> Any:
     def taken(one: torch.Tensor) -> torch.Tensor:
         is_integer = not (one.is_floating_point() or one.is_complex() or one.dtype == torch.bool)
         return one.long() if is_integer else one
 
-    return None if y is None else refilled_with(y, taken)
+    return None if y is None else filled(y, taken)
 
 
 def _detached(outputs: Any) -> Any:
@@ -392,15 +373,4 @@ def _detached(outputs: Any) -> Any:
 def refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """Return a structure of tuples, lists and dicts with its leaves replaced by these tensors; None stays."""
     left = iter(tensors)
-    return refilled_with(structure, lambda _: next(left))
-
-
-def refilled_with(structure: Any, value_of: Callable[[Any], Any]) -> Any:
-    """Return a structure of tuples, lists and dicts with ``value_of(leaf)`` for each leaf; None stays."""
-    if structure is None:
-        return None
-    if isinstance(structure, dict):
-        return {name: refilled_with(below, value_of) for name, below in structure.items()}
-    if isinstance(structure, tuple | list):
-        return type(structure)(refilled_with(below, value_of) for below in structure)
-    return value_of(structure)
+    return filled(structure, lambda _: next(left))

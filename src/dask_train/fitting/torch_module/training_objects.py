@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
+from dask_train.fitting.torch_module.optimizers import check_parameters, check_scheduled, load_state
 from dask_train.fitting.torch_module.share_checks import check_device
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
 from dask_train.fitting.torch_module.values import set_state, state_of
@@ -38,11 +39,14 @@ class TrainingObjects:
                 self.loss.to(device)
         self.optimizer, self._by_step = training.optimizer, task.by_step
         if isinstance(self.optimizer, torch.optim.Optimizer):
-            self.optimizer.load_state_dict(self.optimizer.state_dict())  # to where the parameters are
+            load_state(self.optimizer, self.optimizer.state_dict())  # to where the parameters are
         elif self.optimizer is not None:
             self.optimizer = self.optimizer(list(self.module.parameters()))
+            check_parameters(self.optimizer, self.module)
         self._num_scheduled = 0  # epochs that the scheduler has seen
         self.scheduler = None if training.scheduler is None else training.scheduler(self.optimizer)
+        if self.scheduler is not None:
+            check_scheduled(self.scheduler, self.optimizer)
         self.metrics = ModuleMetrics.like(training.metrics, device)
         self.metrics_of_validation = ModuleMetrics.like(training.metrics, device)
 
@@ -77,7 +81,7 @@ class TrainingObjects:
     def restore(self, state: dict[str, Any]) -> None:
         """Restore a value of :meth:`state`."""
         set_state(self.module, state["module"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_state(self.optimizer, state["optimizer"])
         self._num_scheduled = state["num_scheduled"]
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])

@@ -29,9 +29,8 @@ def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
     but not the contents of these objects. A submodule that has created tensors or modules inside the context is not
     restored, as it knows that it has them.
     """
-    parameters = [Named(name, module, name) for name, _ in module.named_parameters()]
     before = [(part, _plain_values(part), _containers(part), _held(part)) for part in module.modules()]
-    with random_numbers_kept(module), values_kept([*parameters, *Named.buffers(module)]):
+    with random_numbers_kept(module), values_kept([*Named.parameters(module), *Named.buffers(module)]):
         try:
             yield
         finally:

@@ -94,12 +94,17 @@ def _opened_tensor(kind: str, content: list[Any], *, copies: bool) -> torch.Tens
 
 def state_of(module: torch.nn.Module) -> dict[str, Any]:
     """Return all tensors of a module, also those that its ``state_dict`` leaves out or renames, and extra states."""
-    extra = {
+    tensors = {name: tensor.detach() for name, tensor in _tensors_of(module).items()}
+    return {"state": tensors, "extra": extra_states(module)}
+
+
+def extra_states(module: torch.nn.Module) -> dict[str, Any]:
+    """Return the extra states of a module's parts, by their names."""
+    return {
         name: part.get_extra_state()
         for name, part in module.named_modules()
         if type(part).get_extra_state is not torch.nn.Module.get_extra_state
     }
-    return {"state": {name: tensor.detach() for name, tensor in _tensors_of(module).items()}, "extra": extra}
 
 
 def set_state(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
@@ -111,7 +116,27 @@ def set_state(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
         The module has other tensors.
     """
     tensors, values = _tensors_of(module), state["state"]
-    shapes, others = ({name: tuple(one.shape) for name, one in each.items()} for each in (tensors, values))
+    check_shapes(shapes_of(module), {name: tuple(one.shape) for name, one in values.items()})
+    with torch.no_grad():
+        for name, value in values.items():
+            tensors[name].copy_(value)
+    for name, value in state["extra"].items():
+        module.get_submodule(name).set_extra_state(value)
+
+
+def shapes_of(module: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all tensors of a module by name, for :func:`check_shapes`."""
+    return {name: tuple(one.shape) for name, one in _tensors_of(module).items()}
+
+
+def check_shapes(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that a module has the tensors of the one that was trained, ``others``.
+
+    Raises
+    ------
+    ValueError
+        It has others.
+    """
     if different := sorted(name for name in {**shapes, **others} if shapes.get(name) != others.get(name)):
         differences = ", ".join(
             f"{name!r}: {shapes.get(name)} here, and {others.get(name)} there" for name in different[:3]
@@ -120,11 +145,6 @@ def set_state(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
             f"A module has other tensors than the one that was trained: {differences}. It makes or cuts some as it is "
             "called: give them their shapes when the module is made."
         )
-    with torch.no_grad():
-        for name, value in values.items():
-            tensors[name].copy_(value)
-    for name, value in state["extra"].items():
-        module.get_submodule(name).set_extra_state(value)
 
 
 def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:

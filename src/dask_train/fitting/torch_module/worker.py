@@ -10,16 +10,18 @@ from dask_train.collectives import ProcessGroup
 from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
+from dask_train.fitting.torch_module.changed_by_calls import ChangedByCalls
 from dask_train.fitting.torch_module.local_steps import LocalSteps, OuterSteps
 from dask_train.fitting.torch_module.loop import TRAINING, ModuleLoop
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
+from dask_train.fitting.torch_module.optimizers import load_state
 from dask_train.fitting.torch_module.share_steps import ShareSteps
 from dask_train.fitting.torch_module.shares import ModuleShares, computing_alike
 from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.training_objects import TrainingObjects
 from dask_train.fitting.torch_module.trials import left_as_after_a_run, left_as_it_was, modes_kept
-from dask_train.fitting.torch_module.values import from_plain, plain
+from dask_train.fitting.torch_module.values import check_shapes, from_plain, plain, shapes_of
 from dask_train.fitting.wire import tell_of_wire
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
@@ -144,6 +146,11 @@ class ModuleWorker:
         self._agreement = GroupAgreement(group)
         self.loop = ModuleLoop(task, session, self._agreement)
         same = Named.same_on_all(self._module)
+        is_copied = task.in_process is None or task.checkpoint is not None
+        self._shapes = shapes_of(self._module) if is_copied else None
+        self._changed: ChangedByCalls | None = None
+        if self._agreement.replaceable is not None and group.size > 1:  # one alone has no others that could go on
+            self._changed = ChangedByCalls(self._module, self.loop)
         self._guard = Guard(same, group, Named.value_of, Named.assign, ADVICE)
         if task.was_compiled and self.loop.leads:
             session.notice(NOT_COMPILED)
@@ -190,11 +197,13 @@ class ModuleWorker:
             state.own(
                 "optimizer",
                 lambda: plain(own.optimizer.state_dict()),
-                lambda state: own.optimizer.load_state_dict(from_plain(state)),
+                lambda state: load_state(own.optimizer, from_plain(state)),
                 may_begin_anew=True,
             )
         state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True, led=True)
         self._buffers.keep(state, loop)
+        if self._changed is not None:
+            self._changed.keep(state)
         loop.keep(state)
         for epoch in loop.epochs():
             if loop.position.batch == 0:
@@ -269,13 +278,20 @@ class ModuleWorker:
         def some_row() -> ModuleBatch:
             return steps.packed(layout, self._data.some_row())
 
+        if self._changed is not None:
+            self._changed.before_calls()
         if self._outer is None:
             steps.train(steps.packed(layout, columns), some_row, self._own.step, self._count)
         else:
             self._local.train(steps.packed(layout, columns), some_row, self._own.step)
 
     def _look(self) -> None:
-        """Check that all workers have the same parameters and buffers, and all shares the same buffers."""
+        """Check that all workers have the same parameters and buffers, and all shares the same buffers.
+
+        Tensors have to have the shapes that they began with: those of the client, which get their values.
+        """
+        if self._shapes is not None:
+            check_shapes(self._shapes, shapes_of(self._module))
         self._guard.look(self.loop.position.steps)
         self._buffers.check_alike(ADVICE)
 
@@ -284,6 +300,8 @@ class ModuleWorker:
         if self.loop.leads:
             with self._steps.in_first_worker():
                 self._metrics.update(done.loss, done.outputs, done.y, done.rows)
+        if self._changed is not None:
+            self._changed.after_calls()
         self.loop.mirror_step()
 
     def _results(self) -> dict[str, Any]:

@@ -42,10 +42,14 @@ class _Pickler(cloudpickle.Pickler):
         if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided and value.is_leaf:
             strides = value.stride()
             order = sorted(range(value.dim()), key=lambda axis: -strides[axis])  # it stays what torch computes by
-            plain = value.detach().cpu().permute(order).contiguous()
+            plain = value.detach().cpu().resolve_conj().resolve_neg().permute(order).contiguous()
+            if plain.numel() == 1:  # whose strides may be any, and count as contiguous
+                plain = plain.clone(memory_format=torch.contiguous_format)
             array = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
             is_parameter = isinstance(value, torch.nn.Parameter)
-            return _tensor, (array, str(value.dtype), tuple(plain.shape), order, is_parameter, value.requires_grad)
+            how = array, str(value.dtype), tuple(plain.shape), order, is_parameter, value.requires_grad
+            # Attributes of the user's own, such as marks for optimizers. A tensor's __setstate__ takes other states.
+            return _tensor, how, vars(value) or None, None, None, _set_attributes
         if isinstance(value, torch.nn.Module) and parametrize.is_parametrized(value):
             cls = parametrize.type_before_parametrizations(value)
             state = cls.__getstate__(value), list(value.parametrizations)
@@ -64,6 +68,10 @@ def _tensor(
     if is_parameter:
         return torch.nn.Parameter(tensor, requires_grad=requires_grad)
     return tensor.requires_grad_(requires_grad)
+
+
+def _set_attributes(tensor: torch.Tensor, attributes: dict[str, Any]) -> None:
+    vars(tensor).update(attributes)
 
 
 def _unparametrized(cls: type[torch.nn.Module]) -> torch.nn.Module:

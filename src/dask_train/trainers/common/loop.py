@@ -180,6 +180,12 @@ class TrainingLoop(SyncedLoop):
         self._report("epoch", epoch, scores, num_steps=self.num_steps)
         return self._pass_sync_point(epoch_ends=True)
 
+    def mirror_no_more(self, why: str) -> None:
+        """Let a loss of this rank be one of all from now on."""
+        if self._borders is not None:
+            self._session.notice(f"Worker {self._session.rank} can't be replaced in place: {why}")
+            self._borders.refuse()
+
     @property
     def _border(self) -> int:
         return super()._border + max(0, len(self._sizes) - 1)  # each change of the number of ranks has its own border

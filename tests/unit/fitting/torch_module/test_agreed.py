@@ -18,11 +18,12 @@ class Odd(torch.nn.Module):
         self.register_buffer("scale", torch.tensor(1.5, dtype=torch.bfloat16))
         self.register_buffer("hidden", torch.arange(6.0).reshape(2, 3).T, persistent=False)
         self.register_buffer("later", None)
+        self.register_buffer("lazy", torch.tensor([1 + 2j]).conj())
 
 
 def test_moving_averages_are_own_and_all_other_tensors_the_same_on_all():
     found = [each.path for each in Named.same_on_all(Odd())]
-    assert found == ["norm.weight", "norm.bias", "first.weight", "scale", "hidden"]
+    assert found == ["norm.weight", "norm.bias", "first.weight", "scale", "hidden", "lazy"]
 
 
 def test_values_of_any_dtype_are_told_and_assigned():

@@ -242,6 +242,14 @@ def test_what_only_values_refuse_is_left_to_the_workers(loss, y, metrics, is_her
     assert all(torch.equal(one, before[name]) for name, one in module.state_dict().items())
 
 
+def test_a_loss_may_change_outputs_in_place():
+    def of_changed(outputs, y):
+        outputs[y > 0] = 0
+        return CLASSES(outputs.clamp_(-1, 1), y)
+
+    check_rows(net(), of_changed, {}, input_data("data", X, Y, None), "The data")
+
+
 def test_rows_of_arrays_are_those_that_are_tried():
     seen = []
     check_rows(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dask_train.data.order import block_of
 from dask_train.fitting.torch_module.gradients import GradientSums
+from dask_train.fitting.torch_module.share_gradients import ShareGradients
 
 
 def parameters(**dtypes):
@@ -44,6 +46,52 @@ def test_short_floats_are_summed_as_longer_ones(on_each_rank, dtype, one):
     for found in on_each_rank(summed, 3):
         assert found.dtype == dtype
         assert found.tolist() == [[one + 1.0] * 3] * 2
+
+
+def penalised(rank):
+    """Two parameters, and the derivatives of a penalty on their sum: torch gives both the same tensor."""
+    several = parameters(a=torch.float64, b=torch.float64)
+    one, other = several.values()
+    return several, torch.autograd.grad((one + other + 1).pow(2).sum(), [one, other])
+
+
+def test_gradients_of_a_penalty_can_be_changed_each_by_itself(on_each_rank):
+    """As by clip_grad_norm_, which multiplies each in place."""
+
+    def summed(rank, replicas):
+        several, of_all = penalised(rank)
+        GradientSums(several, replicas).sum(of_all)
+        shared, of_all = penalised(rank)
+        gradients = ShareGradients(shared, replicas, 2)
+        gradients.begin()
+        for share in block_of(rank, replicas.size, 2):
+            gradients.add(share)
+        gradients.sum(of_all)
+        for each in (several, shared):
+            each["a"].grad.mul_(0.5)
+        return [each["b"].grad.tolist() for each in (several, shared)]
+
+    for size in (1, 2):
+        assert on_each_rank(summed, size) == [[[[2.0] * 3] * 2] * 2] * size
+
+
+def test_gradients_that_are_conjugated_lazily_are_summed(on_each_rank):
+    def summed(rank, replicas):
+        found = []
+        for make in (lambda one: GradientSums(one, replicas), lambda one: ShareGradients(one, replicas, 2)):
+            several = parameters(it=torch.complex128)
+            gradients = make(several)
+            gradients.begin()
+            (several["it"].conj() * torch.tensor(1 + 2j)).real.sum().backward()
+            assert several["it"].grad.is_conj()
+            if isinstance(gradients, ShareGradients):
+                gradients.add(rank)
+            gradients.sum([None])
+            found.append(several["it"].grad.tolist())
+        return found
+
+    for found in on_each_rank(summed, 2):
+        assert found == [[[2 + 4j] * 3] * 2] * 2
 
 
 def test_a_sparse_gradient_of_what_is_no_table_is_refused(on_each_rank):

@@ -85,6 +85,25 @@ def test_a_module_in_bfloat16_is_trained_resumed_and_evaluated_as_by_hand(tmp_pa
     assert {one.dtype for one in again.parameters()} == {torch.bfloat16}
 
 
+def test_a_schedule_by_epoch_does_not_resume_by_step(tmp_path):
+    settings = {**SETTINGS, "loss": torch.nn.CrossEntropyLoss(), "checkpoint": tmp_path}
+    settings |= {"optimizer": torch.optim.Adam, "scheduler": partial(lr_scheduler.StepLR, step_size=2)}
+    dt.fit(network(), X, Y, **settings)
+    with pytest.raises(dt.CheckpointError, match="scheduler_interval was 'epoch', and is 'step'"):
+        dt.fit(network(), X, Y, epochs=2, resume=True, scheduler_interval="step", **settings)
+
+
+@pytest.mark.parametrize("virtual_workers", [None, 2])
+def test_a_gradient_from_before_a_parameter_was_frozen_is_not_applied(virtual_workers):
+    module = torch.nn.Linear(4, 3)
+    module.bias.grad = torch.ones(3)
+    before = module.bias.requires_grad_(False).clone()
+    more = {"optimizer": partial(torch.optim.SGD, lr=0.1), "virtual_workers": virtual_workers}
+    dt.fit(module, X, Y, loss=torch.nn.CrossEntropyLoss(), **more, **SETTINGS)
+    assert torch.equal(module.bias, before)
+    assert torch.equal(module.bias.grad, torch.ones(3)), "it is the user's"
+
+
 def test_this_thread_trains_the_very_module_as_a_loop_by_hand_does(cold, no_leaks):
     wanted = network()
     by_hand(wanted, 3)

@@ -138,6 +138,8 @@ class Counts(torch.nn.Module):
         super().__init__()
         self.where, self.seen, self.last = where, [], None
         self.register_buffer("count", torch.zeros(()))
+        self.weight = torch.nn.Parameter(torch.ones(()))
+        self.teacher = torch.nn.Parameter(self.weight.detach().clone(), requires_grad=False)
 
     def forward(self, x):
         if self.where == "a number":
@@ -148,12 +150,18 @@ class Counts(torch.nn.Module):
             self.last = x if self.last is None else self.last[: len(x)] + x
         elif self.where == "buffer":
             self.count += 1
+        elif self.where == "a parameter":
+            self.teacher.data.lerp_(self.weight.data, 0.1)
+        elif self.where == "the same parameter":
+            self.weight.data.clamp_(max=0.9)
         else:  # what a module makes once, or anew each time, is no memory
             self.last, self.calls = x, len(x)
-        return x
+        return x * self.weight
 
 
-@pytest.mark.parametrize("where", ["a number", "a list", "a tensor", "buffer", "nowhere"])
+@pytest.mark.parametrize(
+    "where", ["a number", "a list", "a tensor", "a parameter", "the same parameter", "buffer", "nowhere"]
+)
 def test_what_a_module_keeps_of_its_calls_has_to_be_in_buffers(on_each_rank, where):
     def take_step(rank, replicas):
         net = torch.nn.Sequential(torch.nn.Linear(4, 3), Counts(where))
@@ -162,9 +170,11 @@ def test_what_a_module_keeps_of_its_calls_has_to_be_in_buffers(on_each_rank, whe
         steps.train(steps.packed(Columns.of_batch(2), columns), lambda: None, lambda: None)
         return net[1]
 
-    if where in ("buffer", "nowhere"):
+    if where in ("the same parameter", "buffer", "nowhere"):
         (found,) = on_each_rank(take_step, 1)
         assert float(found.count) == (where == "buffer"), "each share has a count of its own"
         return
-    with pytest.raises(ValueError, match=r"keeps something of each call in its attribute '1\.(calls|seen|last)'"):
+    with pytest.raises(
+        ValueError, match=r"of each call in its (attribute '1\.(calls|seen|last)'|parameter '1\.teacher')"
+    ):
         on_each_rank(take_step, 1)

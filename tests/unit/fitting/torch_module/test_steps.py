@@ -45,6 +45,11 @@ def compares_rows(outputs, y):
     return torch.cdist(outputs, y).logsumexp((0, 1))
 
 
+def changes_outputs(outputs, y):
+    outputs[y < 0] = 0
+    return functional.mse_loss(outputs.mul_(2), y)
+
+
 def ignoring(outputs, y):
     return functional.cross_entropy(outputs, torch.where(y == 1, -100, y))
 
@@ -93,6 +98,7 @@ LOSSES = OF_PARTS | {
     "rows left out": (lambda net: ignoring, CLASSES, None),
     "rows compared": (lambda net: compares_rows, VALUES, None),
     "penalty": (Penalised, VALUES, None),
+    "outputs changed in place": (lambda net: changes_outputs, VALUES, None),
     "a loss of one's own": (lambda net: OfTheirOwn(), VALUES, None),
     "weights by place": (
         lambda net: partial(functional.binary_cross_entropy_with_logits, weight=OF_ROWS),
@@ -156,6 +162,8 @@ def test_loss_and_gradients_are_those_of_one_process(on_each_rank, name, asks):
         for done, gradients, evaluated, taken in found:
             assert done.loss == pytest.approx(alone.loss, rel=1e-12)
             assert evaluated.loss == pytest.approx(alone.loss, rel=1e-12)
+            if size == 2 and done.outputs is not None:
+                torch.testing.assert_close(done.outputs, alone.outputs)
             assert (done.rows, evaluated.rows, taken) == (ROWS, ROWS, [1])
             for key, gradient in wanted.items():
                 assert (gradients[key] is None) == (gradient is None), key
@@ -302,6 +310,26 @@ def test_what_can_not_be_put_together_is_refused(on_each_rank, make, text):
         batch = steps.packed(Columns.of_batch(1), columns_of(None, None, [rank, 5]))
         with pytest.raises(ValueError, match=text):
             steps.train(batch, lambda: batch, lambda: None)
+        return True
+
+    assert on_each_rank(tried, 2) == [True, True]
+
+
+@pytest.mark.parametrize("first", [[1, 2], [0, 0]], ids=["others", "the row at hand"])
+def test_dependence_on_other_rows_is_refused_of_shares_of_one_row(on_each_rank, first):
+    """Where the first one is the row that any worker has at hand, it is seen with the next one."""
+
+    def tried(rank, replicas):
+        module = Odd(lambda found: found - found.mean(0))
+        steps = ModuleSteps(module, lambda outputs: outputs.abs().sum(), replicas)
+
+        def packed(rows):
+            return steps.packed(Columns.of_batch(1), columns_of(None, None, rows))
+
+        if first[rank] == 0:
+            steps.train(packed([0]), lambda: packed([0]), lambda: None)
+        with pytest.raises(ValueError, match="depends on the other rows of its batch"):
+            steps.train(packed([1 + rank]), lambda: packed([0]), lambda: None)
         return True
 
     assert on_each_rank(tried, 2) == [True, True]

@@ -15,6 +15,7 @@ from dask_train.data.columns import Columns
 from dask_train.fitting.spec import InProcess
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
 from dask_train.fitting.torch_module.training_objects import TrainingObjects, _device
+from dask_train.fitting.torch_module.values import from_plain, plain
 from dask_train.frameworks.torch.modules import pickle_parts
 
 DESCENT = partial(SGD, lr=1.0)
@@ -122,6 +123,69 @@ def test_what_is_restored_is_what_was_there(scheduler):
     assert torch.equal(other.module.weight, found.module.weight)
     assert lr_of(other) == lr_of(found)
     assert other.state()["scheduler"] == found.state()["scheduler"]
+
+
+class WithMasters(torch.optim.Optimizer):
+    """Steps copies of weights in float32."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for one in self.param_groups[0]["params"]:
+            (master,) = self.state[one].setdefault("masters", [one.detach().float()])
+            master -= 1e-3 * one.grad.float()
+            one.copy_(master)
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (partial(torch.optim.NAdam, lr=0.1), torch.float64),
+        (partial(torch.optim.ASGD, lr=0.1), torch.float64),
+        (WithMasters, torch.bfloat16),
+    ],
+    ids=["NAdam", "ASGD", "float32 of 16 bits"],
+)
+def test_an_optimizer_goes_on_to_the_same_bits_whatever_dtypes_its_state_has(make, dtype):
+    def stepped(one):
+        for parameter in one.module.parameters():
+            parameter.grad = parameter.detach() + 1
+        one.step()
+
+    given = training(optimizer=make)
+    given.module.to(dtype)
+    found, other = opened(given), opened(given)
+    for _ in range(3):
+        stepped(found)
+    other.restore(from_plain(plain(found.state())))
+    sent = opened(ModuleTraining(module=found.module, loss=found.loss, optimizer=found.optimizer))
+    for _ in range(3):
+        for each in (found, other, sent):
+            stepped(each)
+        for each in (other, sent):
+            assert all(map(torch.equal, each.module.parameters(), found.module.parameters()))
+            assert repr(each.optimizer.state_dict()) == repr(found.optimizer.state_dict())
+
+
+GLOBAL = torch.nn.Linear(2, 1)
+
+
+def of_the_global_one(_):
+    return SGD(GLOBAL.parameters(), lr=1.0)
+
+
+def test_an_optimizer_of_another_module_s_parameters_is_refused_in_a_worker():
+    """By reference, the function finds another module there than the one that it has found in the client."""
+    with pytest.raises(ValueError, match=r"parameters that are none of the module's.*those of a global module"):
+        opened(training(optimizer=of_the_global_one))
+
+
+def test_a_scheduler_of_another_optimizer_is_refused_in_a_worker():
+    other = SGD(GLOBAL.parameters(), lr=1.0)
+    with pytest.raises(ValueError, match="scheduler made a StepLR of another optimizer"):
+        opened(training(scheduler=lambda _: HALVED(other)))
 
 
 @pytest.mark.parametrize(("rank", "gpu"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 0)])

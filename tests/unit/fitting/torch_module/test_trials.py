@@ -68,6 +68,21 @@ def test_it_is_set_back_also_where_the_trial_fails():
     assert (module.calls, module.last, module.seen) == (0, None, [])
 
 
+def test_parameters_that_are_replaced_are_back_in_their_places():
+    class Replaces(torch.nn.Linear):
+        def forward(self, x):
+            self.weight = torch.nn.Parameter(self.weight * 2)
+            return super().forward(x)
+
+    module = torch.nn.Sequential(Replaces(3, 3), torch.nn.Linear(3, 3))
+    module[1].weight = weight = module[0].weight
+    before = weight.detach().clone()
+    with left_as_it_was(module):
+        module(torch.ones(1, 3))
+    assert module[0].weight is module[1].weight is weight
+    assert torch.equal(weight, before)
+
+
 def test_a_part_that_has_made_tensors_keeps_what_it_knows_of_them():
     class Late(torch.nn.Module):
         def __init__(self):

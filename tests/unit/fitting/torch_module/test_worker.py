@@ -269,6 +269,23 @@ def test_what_a_module_changes_by_itself_is_as_in_one_process(trained, monkeypat
         torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-12, msg=name)
 
 
+class Keeping(torch.nn.Module):
+    """Keeps the last rows in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.zeros(0))
+
+    def forward(self, x):
+        self.last = x.detach()
+        return x
+
+
+def test_a_buffer_of_another_shape_is_refused_before_the_second_step(trained):
+    with pytest.raises(ValueError, match=r"'1.last': \(0,\) here, and \(8, 6\) there. It makes or cuts"):
+        trained("one", net=network(Keeping()))
+
+
 class Codebook(torch.nn.Module):
     """Moves what it keeps towards the rows that it is called on; a tensor of either kind."""
 

@@ -77,11 +77,26 @@ def test_tensors_lie_in_memory_as_those_that_were_sent():
     module = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
     module.register_buffer("cut", torch.arange(12.0).reshape(3, 4)[:, ::2].T)
     module.register_buffer("number", torch.tensor(2.0))
+    module.register_buffer("lazy", torch.tensor([1 + 2j]).conj())
+    module.register_buffer("negative", module.lazy.imag)
     arrived = unpickle_parts(*pickle_parts(module))
     assert arrived.weight.is_contiguous(memory_format=torch.channels_last)
     for name, tensor in module.state_dict().items():
         assert torch.equal(arrived.state_dict()[name], tensor)
     assert arrived.cut.stride() == (1, 2)
+
+
+def test_tensors_keep_the_attributes_that_they_were_given():
+    """By which a function may make an optimizer: which weights decay, say."""
+    module = torch.nn.Linear(2, 2)
+    module.bias.decays = False
+    module.weight.whose = module  # which is pickled around it
+    module.register_buffer("count", torch.zeros(1))
+    module.count.unit = "rows"
+    arrived = unpickle_parts(*pickle_parts(module))
+    assert vars(arrived.bias) == {"decays": False}
+    assert arrived.weight.whose is arrived
+    assert vars(arrived.count) == {"unit": "rows"}
 
 
 @pytest.mark.parametrize(
