@@ -179,7 +179,8 @@ class History:
                 return
             seen |= score.keys()
         names = sorted(seen - ORIGIN)
-        was_over = bool(self._covers) and not names and not self.most_steps  # the checkpoint left nothing to train
+        place = self._job.checkpoint
+        was_over = place is not None and place.resume and not names and not self.most_steps  # nothing was left to train
         if left and not was_over:
             reported = f"Roles reported {', '.join(names[:20])}." if names else "Roles reported no scores."
             hint = nearest(min(left), names)
