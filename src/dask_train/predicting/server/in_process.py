@@ -18,6 +18,11 @@ from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 from dask_train.settings.process import Settings
 
 
+# Held while a model of this process is used. One lock for all of them: models may share layers, and a torch module is in
+# the mode of prediction for all threads until it is put back. Each model has all cores, so little would run side by side.
+IN_USE = threading.RLock()
+
+
 class LocalModel:
     """A Keras model or torch module of this process, for Dask's threads; it can't travel.
 
@@ -32,15 +37,14 @@ class LocalModel:
     def __init__(self, model: Any, name: str, token: str, settings: Settings) -> None:
         self.name, self.token, self.settings = name, token, settings
         self._runner: Runner = runner_of(model)
-        self._lock = threading.Lock()
 
     def ask(self, call: Call, arrays: Sequence[np.ndarray]) -> Any:
-        """Return what the model says of the rows; one task at a time, as the model has all cores."""
+        """Return what the model says of the rows, one task of the process at a time."""
         columns = [
             text_rows("of the block", array) if column.is_text else np.ascontiguousarray(array, column.dtype)
             for array, column in zip(arrays, call.columns, strict=True)
         ]
-        with self._lock:
+        with IN_USE:
             if call.verb != "predict":
                 answer = self._runner.evaluate if call.verb == "evaluate" else self._runner.logs
                 return answer(call, columns, _nothing)
