@@ -55,3 +55,35 @@ def test_two_predictions_of_a_module_at_a_time_do_not_train_it(in_threads: Any) 
         np.testing.assert_array_equal(made, wanted)
     assert module.norm.num_batches_tracked == 0
     assert module.norm.training
+
+
+class Cached(torch.nn.Module):
+    """Keeps what it has made once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 1)
+        self.scale: Any = None
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if self.scale is None:
+            self.scale = torch.ones(1) * 2
+        return self.linear(x) * self.scale
+
+
+def test_a_module_that_keeps_what_it_made_can_be_trained_afterwards() -> None:
+    module = Cached()
+    dt.predict(module, da.from_array(X)).compute(scheduler="sync")
+    module(torch.from_numpy(X)).sum().backward()
+    assert module.linear.weight.grad is not None
+
+
+def test_a_module_that_writes_to_its_input_leaves_the_users_rows_as_they_were() -> None:
+    rows = X - 5
+    lazy = da.from_array(rows).persist(scheduler="sync")
+    (block,) = dict(lazy.__dask_graph__()).values()
+    for writeable in (True, False):
+        block.flags.writeable = writeable
+        found = dt.predict(torch.nn.ReLU(inplace=True), lazy).compute(scheduler="sync")
+        np.testing.assert_array_equal(found, np.maximum(rows, 0))
+        np.testing.assert_array_equal(block, rows)

@@ -117,9 +117,13 @@ def test_a_process_of_its_own_has_its_threads():
 
 def test_gradients_are_not_kept():
     seen = []
-    module = Making(lambda x: seen.append(torch.is_inference_mode_enabled()) or x)
+    module = Making(lambda x: seen.append((torch.is_grad_enabled(), torch.is_inference_mode_enabled())) or x)
     predicted(module, [X])
-    assert set(seen) == {True}
+    assert set(seen) == {(False, False)}
+    seen.clear()
+    call, threads = asked(Net()), torch.get_num_threads()
+    predicted(module, [X], call, num_threads=threads)
+    assert set(seen) == {(False, True)}, "of a process of its own alone, where nobody trains"
 
 
 @pytest.mark.parametrize(
