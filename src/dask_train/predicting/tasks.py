@@ -157,12 +157,25 @@ def scored_block(
 def predicted_block(
     call: Call, features: Any, label: Any, weight: str | None, model: ObjectModel, piece: Any
 ) -> Predictions | None:
-    """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None if it is empty."""
+    """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None if it is empty.
+
+    Raises
+    ------
+    ValueError
+        Features, targets and weights of arrays are not as many, so their rows don't belong together; or the model made
+        another number of rows.
+    """
     if isinstance(piece, list | tuple):
         if all(hasattr(each, "index") and hasattr(each, "iloc") for each in piece):
             check_same_index(_where("the data"), piece)
         x = piece[0] if hasattr(piece[0], "iloc") else _plain(piece[0])
         truth, *weights = [_complete(what, each) for what, each in zip(("targets", "weights"), piece[1:], strict=False)]
+        if len({len(each) for each in (x, truth, *weights)}) > 1:
+            counts = ", ".join(str(len(each)) for each in (x, truth, *weights))
+            raise ValueError(
+                f"The arrays of {_where('a block')} have {counts} rows; they have to be the same. Cut the arrays alike, "
+                "or call compute_chunk_sizes() on those of unknown length: they are cut as the first one then."
+            )
     else:
         left = [name for name in piece.columns if name != weight]
         one, several, _ = chosen_columns(named("x"), left, features, label)
@@ -172,6 +185,11 @@ def predicted_block(
         return None
     with _as_at_the_call(model):
         predicted = np.asarray(model.call(call, [x]))
+    if predicted.shape[:1] != (len(x),):
+        raise ValueError(
+            f"{model.name}, on {_where('a block')}, made an array of shape {predicted.shape} of {len(x)} rows. Make one "
+            "row of each."
+        )
     return Predictions(truth=np.asarray(truth), predicted=predicted, weights=weights[0] if weights else None)
 
 

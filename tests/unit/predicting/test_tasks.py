@@ -162,6 +162,20 @@ def test_targets_and_weights_of_arrays():
     assert (rows.truth.tolist(), rows.predicted.tolist(), rows.weights.tolist()) == ([1, 3, 5], [0, 2, 4], [1, 1, 1])
 
 
+@pytest.mark.parametrize("counts", [(2, 3), (0, 3), (3, 0), (3, 3, 2)])
+def test_features_targets_and_weights_of_a_block_are_as_many(counts):
+    piece = [ROWS[:2], ROWS[:2, 1], np.ones(2)]
+    piece = [np.ones((count, *part.shape[1:])) for count, part in zip(counts, piece, strict=False)]
+    with pytest.raises(ValueError, match=rf"The arrays of a block have {', '.join(map(str, counts))} rows; they have"):
+        predicted_block(call(), None, None, None, function(lambda x: x[:, 0]), piece)
+
+
+@pytest.mark.parametrize("made", [np.zeros(2), np.zeros((4, 1)), 0.0])
+def test_a_model_predicts_a_row_of_each(made):
+    with pytest.raises(ValueError, match=r"made, on a block, made an array of shape .* of 3 rows"):
+        predicted_block(call(), None, None, None, function(lambda _: made), [ROWS, ROWS[:, 1]])
+
+
 def test_a_partition_without_rows_adds_nothing():
     def fails(_: Any) -> Any:
         raise AssertionError("it is not asked")
