@@ -20,7 +20,7 @@ from dask_train.masking import shows_no_secrets
 from dask_train.spelling import passed
 from dask_train.stores import is_local, open_store, trouble_of
 
-RECORD_FORMAT = 2
+RECORD_FORMAT = 3
 
 # Not read by readers of the folder: those of Parquet leave out what begins with "_".
 _OURS = "_dask_train"
