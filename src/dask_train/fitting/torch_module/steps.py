@@ -402,5 +402,6 @@ def refilled_with(structure: Any, value_of: Callable[[Any], Any]) -> Any:
     if isinstance(structure, dict):
         return {name: refilled_with(below, value_of) for name, below in structure.items()}
     if isinstance(structure, tuple | list):
-        return type(structure)(refilled_with(below, value_of) for below in structure)
+        make = getattr(type(structure), "_make", type(structure))  # of named tuples
+        return make(refilled_with(below, value_of) for below in structure)
     return value_of(structure)
