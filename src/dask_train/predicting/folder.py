@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import uuid
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -294,7 +295,10 @@ def _encoded(kind: str, names: list[str] | None, values: tuple[Any, ...]) -> byt
     elif names is None:
         np.save(data, values[0], allow_pickle=False)
     else:
-        np.savez(data, **dict(zip(names, values, strict=True)))
+        with zipfile.ZipFile(data, "w") as parts:  # np.savez has arguments of its own, which outputs may be called like
+            for name, value in zip(names, values, strict=True):
+                with parts.open(f"{name}.npy", "w", force_zip64=True) as part:
+                    np.lib.format.write_array(part, np.asanyarray(value), allow_pickle=False)
     return data.getvalue()
 
 

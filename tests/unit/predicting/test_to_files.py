@@ -164,12 +164,12 @@ def test_outputs_have_names_in_a_file(lazy: Any, names: list[str] | None) -> Non
 
 def test_several_outputs_are_files_of_their_own_names(tmp_path: Path) -> None:
     result = dt.predict_to(
-        tmp_path / "out", lambda x: {"sum": x.sum(1), "first": x[:, 0]}, da.from_array(X, chunks=(60, 3))
+        tmp_path / "out", lambda x: {"sum": x.sum(1), "file": x[:, 0]}, da.from_array(X, chunks=(60, 3))
     )
     assert (result.kind, result.num_parts, result.num_rows) == ("npz", 2, 100)
     with np.load(tmp_path / "out" / "part-00001.npz") as part:
         np.testing.assert_allclose(part["sum"], Y[60:])
-        np.testing.assert_allclose(part["first"], X[60:, 0])
+        np.testing.assert_allclose(part["file"], X[60:, 0])
 
 
 @pytest.mark.parametrize(
