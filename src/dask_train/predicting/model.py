@@ -266,10 +266,10 @@ def _torch(model: Any, *, travels: bool) -> Predictor:
     )
 
 
-def _token(settings: Settings, *contents: Any) -> str:
+def _token(settings: Settings, *contents: Any, with_modes: bool = False) -> str:
     """Return what distinguishes a model from others, and from the same one under other settings."""
     differences = settings.differences()
-    return digest(*contents, differences) if differences else digest(*contents)
+    return digest(*contents, *([differences] if differences else []), with_modes=with_modes)
 
 
 def _pickled(model: Any) -> bytes:
@@ -308,7 +308,8 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
         )
     _check_fitted(model, name)
     settings = Settings.here(*_OF_OBJECTS, *named_in(_pickled(model), model))
-    value = ObjectModel(model, method, name, _token(settings, method, model), settings)
+    token = _token(settings, method, model, with_modes=True)  # of modules within a function nobody sets the mode
+    value = ObjectModel(model, method, name, token, settings)
     describe = partial(outputs_of, value, meta, partial(promised, model, method))
     return Predictor(value=value, describe=describe, takes_frames=True, finds_categories=by_value, scores=scores)
 

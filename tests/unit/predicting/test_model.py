@@ -155,6 +155,18 @@ def test_the_same_model_has_the_same_name_and_another_has_not():
     )
 
 
+def test_a_function_is_another_one_where_a_module_in_it_is_in_another_mode():
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5))
+
+    def function(x: np.ndarray) -> Any:
+        return module(torch.from_numpy(x.astype("f4"))).detach().numpy()
+
+    training = [of(each).value.token for each in (function, module)]
+    module.eval()
+    evaluating = [of(each).value.token for each in (function, module)]
+    assert [one == other for one, other in zip(training, evaluating, strict=True)] == [False, True]
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_an_estimator_that_is_not_fitted_is_told(compiled):
     for model in (LinearRegression(), Ridge()):
