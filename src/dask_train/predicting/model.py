@@ -176,6 +176,9 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
     from dask_train.predicting.server import files, keras_model
 
     model, checksum = files.read_file(file, compiled=compiled)
+    custom = CustomObjects(model)
+    if not custom.is_plain:  # a process that reads the file would not find the user's classes, which Keras never imports
+        return _keras(model, travels=travels, compiled=compiled)
     if compiled:
         _check_compiled(model)
     # Its token is without credentials: a model stays the same when these are renewed.
@@ -185,7 +188,7 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
         ModelParts(
             kind="file",
             name=file.path,
-            token=_token(settings, known_by, CustomObjects(model).code),
+            token=_token(settings, known_by, custom.code),
             header=files.header_of(file, checksum, compiled=compiled),
             arrays=(),
             opened_bytes=2 * model_size_bytes(model),  # the file, too
