@@ -245,10 +245,11 @@ def _check_compiled(model: Any) -> None:
 
 
 def _torch(model: Any, *, travels: bool) -> Predictor:
-    from dask_train.frameworks.torch.modules import taken_dtype
+    from dask_train.frameworks.torch.modules import check_shaped, taken_dtype
     from dask_train.predicting.server import torch_model
 
     kind, module = torch_model.kind_of(model)
+    check_shaped(module)
     header, arrays = torch_model.take_apart(kind, model, module)
     settings = Settings.here("numpy", "torch")
     token = _token(settings, kind, model if kind == torch_model.EXPORTED else module)

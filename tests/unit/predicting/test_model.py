@@ -218,6 +218,14 @@ def test_a_model_is_another_one_under_other_settings():
     assert within[1].settings.changed["torch"] == {"default_dtype": "float64"}
 
 
+def test_a_module_without_weights_is_refused():
+    module = torch.nn.Sequential(torch.nn.LazyLinear(2))
+    with pytest.raises(ValueError, match=r"'0.weight' of Sequential has no shape yet: it is of a lazy module"):
+        of(module)
+    module(torch.zeros(1, 2))
+    assert outputs(of(module)) == (0, [("<f4", (2,))])
+
+
 def test_what_no_other_process_can_take_over_is_refused():
     with torch.autocast("cpu"), pytest.raises(ValueError, match=r"torch\.autocast\('cpu'\) .*in forward\(\)"):
         of(torch.nn.Linear(2, 1))
