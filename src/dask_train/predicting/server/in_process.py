@@ -14,7 +14,7 @@ from dask_train.collections.missing import with_nan_text
 from dask_train.collections.partition.text import text_rows
 from dask_train.data.structure import filled
 from dask_train.predicting.server.runners import Runner, runner_of
-from dask_train.predicting.server.values import Call, in_dtype, outputs_of
+from dask_train.predicting.server.values import Call, in_dtype, outputs_of, plain
 from dask_train.settings.process import Settings
 
 
@@ -121,7 +121,7 @@ class ObjectModel:
         outputs = outputs_of(name, call, self.call(call, values), num_rows)
         for each in outputs:
             _check_index(name, each, values[0])
-        return [in_dtype(name, np.asarray(each), column) for each, column in zip(outputs, call.outputs, strict=True)]
+        return [in_dtype(name, plain(each), column) for each, column in zip(outputs, call.outputs, strict=True)]
 
     @property
     def classes(self) -> Any:
