@@ -96,11 +96,11 @@ def check_shaped(module: torch.nn.Module) -> None:
 
 
 def taken_dtype(module: torch.nn.Module, dtype: np.dtype) -> np.dtype:
-    """Floats as the module's weights are, where these are of one type that NumPy has; others stay."""
+    """Floats as the module's weights are, where these are of one type that NumPy has; others in the host's byte order."""
     float_dtype = _float_of(module)
-    return (
-        np.dtype(str(float_dtype).rpartition(".")[2]) if dtype.kind == "f" and float_dtype in _NUMPY_FLOATS else dtype
-    )
+    if dtype.kind == "f" and float_dtype in _NUMPY_FLOATS:
+        return np.dtype(str(float_dtype).rpartition(".")[2])
+    return dtype.newbyteorder("=")
 
 
 def cast_to_weights(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:

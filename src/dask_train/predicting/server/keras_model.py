@@ -50,7 +50,7 @@ def taken_dtype(dtype: np.dtype) -> np.dtype:
     """Return what Keras makes of an array of that dtype, before the model sees it."""
     if dtype.kind == "f":
         return np.dtype(keras.config.floatx())
-    return dtype
+    return dtype.newbyteorder("=")  # torch takes no other order of bytes
 
 
 class KerasRunner:

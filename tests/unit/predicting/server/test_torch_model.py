@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import dask_train as dt
 from dask_train.data.columns import Column, Columns
 from dask_train.predicting.server.torch_model import (
     EXPORTED,
@@ -330,3 +331,12 @@ def test_it_says_neither_loss_nor_metrics():
     for verb in (runner.evaluate, runner.logs):
         with pytest.raises(NotImplementedError):
             verb(None, [X], lambda: None)
+
+
+def test_numbers_of_another_byte_order_are_taken_as_they_are():
+    module = Making(lambda x: x * 2)
+    for dtype in (">i4", ">u2", ">f8"):
+        x = np.arange(6).reshape(3, 2).astype(dtype)
+        found = dt.predict(module, x).compute(scheduler="sync")
+        np.testing.assert_array_equal(found, x * 2)
+        assert found.dtype == np.dtype(dtype).newbyteorder("=")
