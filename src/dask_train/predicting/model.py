@@ -177,7 +177,7 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
 
     model, checksum = files.read_file(file, compiled=compiled)
     custom = CustomObjects(model)
-    if not custom.is_plain:  # a process that reads the file would not find the user's classes, which Keras never imports
+    if not custom.is_plain:  # Keras imports no modules of the user's where it reads the file
         return _keras(model, travels=travels, compiled=compiled)
     if compiled:
         _check_compiled(model)

@@ -96,7 +96,7 @@ def check_shaped(module: torch.nn.Module) -> None:
 
 
 def taken_dtype(module: torch.nn.Module, dtype: np.dtype) -> np.dtype:
-    """Floats as the module's weights are, where these are of one type that NumPy has; others in the host's byte order."""
+    """Floats as the module's weights are, where these are of one type that NumPy has; others in native byte order."""
     float_dtype = _float_of(module)
     if dtype.kind == "f" and float_dtype in _NUMPY_FLOATS:
         return np.dtype(str(float_dtype).rpartition(".")[2])

@@ -17,9 +17,8 @@ from dask_train.predicting.server.runners import Runner, runner_of
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of, plain
 from dask_train.settings.process import Settings
 
-
-# Held while a model of this process is used. One lock for all of them: models may share layers, and a torch module is in
-# the mode of prediction for all threads until it is put back. Each model has all cores, so little would run side by side.
+# Held while a model of this process is used. One lock for all of them: models may share layers, and a torch module is
+# in the mode of prediction for all threads until it is put back. Each has all cores, so little would run side by side.
 IN_USE = threading.RLock()
 
 

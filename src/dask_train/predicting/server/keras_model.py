@@ -109,8 +109,8 @@ class KerasRunner:
         padded = [_padded(column, column[-1:], call.batch_size) for column in rows]
         if key in self._takes_padding:
             return [output[:num_rows] for output in self._outputs(call, padded)]
-        others = [_other_row(column[-1:]) for column in rows]
-        if any(other is None for other in others):
+        others = [other for column in rows if (other := _other_row(column[-1:])) is not None]
+        if len(others) < len(rows):
             return self._outputs(call, rows)  # such padding shows nothing; a later batch may
         before = self._random_state()
         outputs = [output[:num_rows] for output in self._outputs(call, padded)]
