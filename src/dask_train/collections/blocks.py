@@ -212,12 +212,13 @@ def arrays_by_block(
     arrays: Sequence[da.Array],
     outputs: Sequence[Column],
 ) -> list[da.Array]:
-    """Dask arrays of what ``task(model, *blocks)`` returns: one array, or a tuple of all, made by one task.
+    """Dask arrays of what ``task(model, place, *blocks)`` returns: one array, or a tuple of all, made by one task.
 
     Parameters
     ----------
     task
-        Given the blocks as lists, nested as deep as there are axes besides that of rows.
+        Given the block's place in the array, ``(number,)``, however Dask puts tasks together; and the blocks as lists,
+        nested as deep as there are axes besides that of rows.
     choose
         ``choose(place, outputs)`` gives one of the tuple; picklable by name.
     name
@@ -235,14 +236,16 @@ def arrays_by_block(
         A Dask array ``(num_rows, *row_shape)`` for each output, with the chunks of rows of the first array.
     """
     import dask.array as da
+    from dask.layers import ArrayBlockIdDep
 
     axes = iter(range(1, 1000))
+    given = [model, None, ArrayBlockIdDep((arrays[0].chunks[0],)), (_ROWS,)]
     arguments = [part for array in arrays for part in (array, (_ROWS, *(next(axes) for _ in array.shape[1:])))]
     settings: dict[str, Any] = {"align_arrays": False, "concatenate": None}
     if len(outputs) == 1:
-        return [_blockwise(task, [model, None, *arguments], outputs[0], name, axes, settings)]
+        return [_blockwise(task, [*given, *arguments], outputs[0], name, axes, settings)]
     together = da.blockwise(
-        task, (_ROWS,), model, None, *arguments, name=name, dtype=object, meta=np.empty(0, object), **settings
+        task, (_ROWS,), *given, *arguments, name=name, dtype=object, meta=np.empty(0, object), **settings
     )
     return [
         _blockwise(choose, [number, None, together, (_ROWS,)], output, f"{name}-{number}", axes, settings)

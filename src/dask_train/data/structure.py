@@ -10,13 +10,16 @@ Places = Any
 
 
 def numbered(structure: Any, flat: list[Any]) -> Places:
-    """Append what lies in a structure to ``flat``, and return the structure with the places there; None stays."""
+    """Append what lies in a structure to ``flat``, and return the structure with the places there; None stays.
+
+    Named tuples become plain ones: processes that places go to may not know their class.
+    """
     if structure is None:
         return None
     if isinstance(structure, Mapping):
         return {name: numbered(below, flat) for name, below in structure.items()}
     if isinstance(structure, tuple | list):
-        return type(structure)(numbered(below, flat) for below in structure)
+        return _plain(structure)(numbered(below, flat) for below in structure)
     flat.append(structure)
     return len(flat) - 1
 
@@ -28,7 +31,7 @@ def filled(places: Any, value_at: Callable[[Any], Any]) -> Any:
     if isinstance(places, Mapping):
         return {name: filled(below, value_at) for name, below in places.items()}
     if isinstance(places, tuple | list):
-        return type(places)(filled(below, value_at) for below in places)
+        return _plain(places)(filled(below, value_at) for below in places)
     return value_at(places)
 
 
@@ -37,3 +40,7 @@ def leaves(structure: Any) -> list[Any]:
     flat: list[Any] = []
     numbered(structure, flat)
     return flat
+
+
+def _plain(structure: tuple[Any, ...] | list[Any]) -> type[tuple[Any, ...]] | type[list[Any]]:
+    return tuple if isinstance(structure, tuple) else list

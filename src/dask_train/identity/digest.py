@@ -35,7 +35,7 @@ _PLAIN: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-def digest(*values: Any) -> str:
+def digest(*values: Any, with_modes: bool = False) -> str:
     """Compute a digest of values, which is the same in each process.
 
     Parameters
@@ -43,6 +43,9 @@ def digest(*values: Any) -> str:
     *values
         Whatever cloudpickle takes. The order of dicts counts, as Python keeps it; that of sets and of attributes does
         not. Functions and classes count with their code: see :mod:`dask_train.identity.code`.
+    with_modes
+        Whether it counts in which mode torch modules are, of training or evaluation. Default: no, since prediction and
+        training set it.
 
     Returns
     -------
@@ -54,7 +57,7 @@ def digest(*values: Any) -> str:
     TypeError
         A value can't be taken apart, such as a lock. It could not be pickled either.
     """
-    return _Walk(Sources()).of(values).hex()
+    return _Walk(Sources(), with_modes=with_modes).of(values).hex()
 
 
 def code_digest(value: Any) -> str:
@@ -69,8 +72,8 @@ def code_digest(value: Any) -> str:
 class _Walk:
     """One walk over values; an object that is met again counts as that object, so that cycles end."""
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+    def __init__(self, sources: Sources, *, with_modes: bool = False) -> None:
+        self._sources, self._with_modes = sources, with_modes
 
     def of(self, value: Any) -> bytes:
         hasher = hashlib.blake2b(digest_size=16)
@@ -114,7 +117,7 @@ class _Walk:
             return instruction_parts(value)
         if isinstance(value, types.CellType):
             return _cell_parts(value)
-        special = special_parts(value)
+        special = special_parts(value, with_modes=self._with_modes)
         return _object_parts(value, self._sources) if special is None else special
 
 

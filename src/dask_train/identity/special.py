@@ -15,20 +15,20 @@ import numpy as np
 from dask_train.identity.parts import ValueParts, bytes_of
 from dask_train.identity.torch_archives import exported_parts, script_parts
 
-# Attributes of torch's modules that say nothing of what they predict: it is the mode that prediction sets, and
-# functions compiled from the others.
-_MODES = {"training", "_compiled_call_impl"}
+# Attributes of torch's modules that say nothing of what they predict: the mode, where prediction sets it, and functions
+# compiled from the others.
+_MODE, _COMPILED = "training", "_compiled_call_impl"
 _NAMES = {"name", "path", "native"}  # of layers and variables; those that count are in the config
 # Where a Keras config holds the name of a layer or an operation.
 _NAMED_IN = {"name", "keras_history", "input_layers", "output_layers"}
 
 
-def special_parts(value: Any) -> ValueParts | None:
-    """Return the parts of a value of a framework; None for others."""
+def special_parts(value: Any, *, with_modes: bool = False) -> ValueParts | None:
+    """Return the parts of a value of a framework, of torch modules perhaps with their modes; None for others."""
     for cls in type(value).__mro__:
         parts = _SPECIAL.get(f"{cls.__module__}.{cls.__qualname__}")
         if parts is not None:
-            return parts(value)
+            return _torch_module(value, with_mode=with_modes) if parts is _torch_module else parts(value)
     return None
 
 
@@ -43,7 +43,7 @@ def _tensor(tensor: Any) -> ValueParts | None:
     return ValueParts("tensor", about, bytes_of(data))
 
 
-def _torch_module(module: Any) -> ValueParts | None:
+def _torch_module(module: Any, *, with_mode: bool = False) -> ValueParts | None:
     from torch.nn.utils import parametrize
 
     cls = parametrize.type_before_parametrizations(module)
@@ -53,7 +53,8 @@ def _torch_module(module: Any) -> ValueParts | None:
     state = cls.__getstate__(module)
     if not isinstance(state, Mapping):
         return None
-    state = {name: state[name] for name in sorted(state) if name not in _MODES}
+    left_out = {_COMPILED} if with_mode else {_COMPILED, _MODE}
+    state = {name: state[name] for name in sorted(state) if name not in left_out}
     for name in [name for name in state if re.search("_hooks(_|$)", name) and isinstance(state[name], Mapping)]:
         state[name] = list(state[name].values())  # by numbers that are one after the other in a process
     hooked = sorted(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else []

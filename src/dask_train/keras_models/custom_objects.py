@@ -64,6 +64,11 @@ class CustomObjects:
         classes = [cls for namesakes in self._classes.values() for cls in namesakes]
         return [*classes, *self._functions.values(), *self._unregistered]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model consists of Keras' own classes and functions alone, which each process knows by name."""
+        return all(_is_keras(each.__module__) for each in self.code)
+
     @contextlib.contextmanager
     def functions_named(self) -> Iterator[None]:
         """Give each custom function a name that no other has, for a while, so that Keras writes it into configs.

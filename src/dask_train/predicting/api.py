@@ -183,14 +183,15 @@ class Prepared:
         call, limits, inputs = self.call, self.limits, self.inputs
         if inputs.frame is None:
             token = tokenize(self.value, getattr(model, "key", ""), call, [array.name for array in inputs.arrays])
-            task = Sealed(partial(array_block, call, limits))
+            task = Sealed(partial(array_block, call, limits, token))
             arrays = arrays_by_block(
                 task, Sealed(chosen), name=f"predict-{token}", model=model, arrays=inputs.arrays, outputs=call.outputs
             )
             return filled(call.places, arrays.__getitem__)
         empty = [column.empty(0) for column in call.outputs]
         meta = series_or_frame(empty, meta_of(inputs.frame).index[:0], self.names)
-        task = Sealed(partial(frame_block, call, limits, inputs.reads, self.names))
+        token = tokenize(self.value, call, inputs.frame)
+        task = Sealed(partial(frame_block, call, limits, token, inputs.reads, self.names))
         return inputs.frame.map_partitions(
             task, as_collection(model), meta=meta, enforce_metadata=False, align_dataframes=False
         )

@@ -298,7 +298,7 @@ def _offsets(parts: Sequence[Any], lengths: Sequence[int] | None) -> tuple[list[
     offsets: list[Any] = [0]
     for part in parts[:-1]:
         offsets.append(add(offsets[-1], size(part)))
-    return offsets, 0
+    return offsets[: len(parts)], 0
 
 
 def _scored(task: Callable[..., Any], parts: Sequence[Any], model: Any) -> tuple[Any, list[Any]]:

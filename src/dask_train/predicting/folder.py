@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import uuid
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from dask_train.masking import shows_no_secrets
 from dask_train.spelling import passed
 from dask_train.stores import is_local, open_store, trouble_of
 
-RECORD_FORMAT = 2
+RECORD_FORMAT = 3
 
 # Not read by readers of the folder: those of Parquet leave out what begins with "_".
 _OURS = "_dask_train"
@@ -294,7 +295,10 @@ def _encoded(kind: str, names: list[str] | None, values: tuple[Any, ...]) -> byt
     elif names is None:
         np.save(data, values[0], allow_pickle=False)
     else:
-        np.savez(data, **dict(zip(names, values, strict=True)))
+        with zipfile.ZipFile(data, "w") as parts:  # np.savez has arguments of its own, which outputs may be called like
+            for name, value in zip(names, values, strict=True):
+                with parts.open(f"{name}.npy", "w", force_zip64=True) as part:
+                    np.lib.format.write_array(part, np.asanyarray(value), allow_pickle=False)
     return data.getvalue()
 
 

@@ -23,7 +23,7 @@ from dask_train.inputs.data import InputData
 from dask_train.predicting.object_outputs import outputs_of, own_score, promised
 from dask_train.predicting.server.boosters import rows_to_booster
 from dask_train.predicting.server.files import ModelFile
-from dask_train.predicting.server.in_process import LocalModel, ObjectModel
+from dask_train.predicting.server.in_process import IN_USE, LocalModel, ObjectModel
 from dask_train.predicting.server.values import Call, ModelParts
 from dask_train.settings.process import Settings, named_in
 from dask_train.spelling import by_caller, named, passed
@@ -176,6 +176,9 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
     from dask_train.predicting.server import files, keras_model
 
     model, checksum = files.read_file(file, compiled=compiled)
+    custom = CustomObjects(model)
+    if not custom.is_plain:  # Keras imports no modules of the user's where it reads the file
+        return _keras(model, travels=travels, compiled=compiled)
     if compiled:
         _check_compiled(model)
     # Its token is without credentials: a model stays the same when these are renewed.
@@ -185,7 +188,7 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
         ModelParts(
             kind="file",
             name=file.path,
-            token=_token(settings, known_by, CustomObjects(model).code),
+            token=_token(settings, known_by, custom.code),
             header=files.header_of(file, checksum, compiled=compiled),
             arrays=(),
             opened_bytes=2 * model_size_bytes(model),  # the file, too
@@ -242,10 +245,11 @@ def _check_compiled(model: Any) -> None:
 
 
 def _torch(model: Any, *, travels: bool) -> Predictor:
-    from dask_train.frameworks.torch.modules import taken_dtype
+    from dask_train.frameworks.torch.modules import check_shaped, taken_dtype
     from dask_train.predicting.server import torch_model
 
     kind, module = torch_model.kind_of(model)
+    check_shaped(module)
     header, arrays = torch_model.take_apart(kind, model, module)
     settings = Settings.here("numpy", "torch")
     token = _token(settings, kind, model if kind == torch_model.EXPORTED else module)
@@ -266,10 +270,10 @@ def _torch(model: Any, *, travels: bool) -> Predictor:
     )
 
 
-def _token(settings: Settings, *contents: Any) -> str:
+def _token(settings: Settings, *contents: Any, with_modes: bool = False) -> str:
     """Return what distinguishes a model from others, and from the same one under other settings."""
     differences = settings.differences()
-    return digest(*contents, differences) if differences else digest(*contents)
+    return digest(*contents, *([differences] if differences else []), with_modes=with_modes)
 
 
 def _pickled(model: Any) -> bytes:
@@ -280,9 +284,15 @@ def _pickled(model: Any) -> bytes:
         return b""
 
 
-def _network(parts: ModelParts, model: Any, *, travels: bool, **others: Any) -> Predictor:
+def _network(parts: ModelParts, model: Any, *, travels: bool, describe: Describe, **others: Any) -> Predictor:
     value = parts if travels else LocalModel(model, parts.name, parts.token, parts.settings)
-    return Predictor(value=value, model=model, **others)
+    return Predictor(value=value, model=model, describe=partial(_alone, describe), **others)
+
+
+def _alone(describe: Describe, inputs: InputData) -> tuple[Places, tuple[Column, ...]]:
+    """Describe a model while no task in a thread of Dask's uses it: both set its mode, and put it back."""
+    with IN_USE:
+        return describe(inputs)
 
 
 def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predictor:
@@ -302,7 +312,8 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
         )
     _check_fitted(model, name)
     settings = Settings.here(*_OF_OBJECTS, *named_in(_pickled(model), model))
-    value = ObjectModel(model, method, name, _token(settings, method, model), settings)
+    token = _token(settings, method, model, with_modes=True)  # of modules within a function nobody sets the mode
+    value = ObjectModel(model, method, name, token, settings)
     describe = partial(outputs_of, value, meta, partial(promised, model, method))
     return Predictor(value=value, describe=describe, takes_frames=True, finds_categories=by_value, scores=scores)
 

@@ -13,7 +13,7 @@ from dask_train.data.structure import Places, leaves
 from dask_train.inputs.data import InputData
 from dask_train.predicting.server.in_process import ObjectModel
 from dask_train.predicting.server.scores import ACCURACY, R2
-from dask_train.predicting.server.values import Call
+from dask_train.predicting.server.values import Call, plain
 from dask_train.spelling import by_caller, passed
 
 
@@ -86,7 +86,7 @@ def outputs_of(
     columns, arrays = Columns.of(sample_outputs)
     outputs = []
     for array in arrays:
-        output = np.asarray(array)
+        output = plain(array)
         if hasattr(array, "toarray"):
             raise ValueError(
                 f"{value.name} makes a sparse matrix, which has no place in an array. Make it dense, with "

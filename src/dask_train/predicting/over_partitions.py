@@ -24,9 +24,9 @@ FAN_IN = 16
 
 
 def joined(join: Callable[[list[Any]], Any], level: list[Any]) -> Any:
-    """Return all of them, joined in order, some at a time."""
+    """Return all of them, joined in order, some at a time; of none what ``join`` makes of an empty list."""
     while True:
-        level = [join(level[at : at + FAN_IN]) for at in range(0, len(level), FAN_IN)]
+        level = [join(level[at : at + FAN_IN]) for at in range(0, max(1, len(level)), FAN_IN)]
         if len(level) == 1:
             return level[0]
 

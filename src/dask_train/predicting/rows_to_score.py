@@ -202,12 +202,12 @@ def _parts_of_frame(
         num_features,
         f"Name those that it was fitted with: {passed('features')}.",
     )
-    beside = [each for each in (y, None if weight else sample_weight) if each is not None]
-    if not beside:
+    weights = None if weight else sample_weight
+    if y is None and weights is None:
         needed = in_own_order(x, [*([one] if several is None else several), label, *weight])
         return list(needed.to_delayed()) if hasattr(needed, "to_delayed") else [delayed(needed)]
     columns = [x[one] if several is None else in_order(x, several), x[label] if y is None else _column("y", y)]
-    columns += [_column("sample_weight", each) for each in beside if each is not y] + [x[name] for name in weight]
+    columns += [_column("sample_weight", each) for each in [weights] if each is not None] + [x[name] for name in weight]
     if hasattr(x, "to_delayed"):
         return delayed_pieces("data", columns)
     if len({len(column) for column in columns}) > 1:

@@ -28,40 +28,44 @@ from dask_train.settings.process import Settings
 from dask_train.spelling import named
 
 
-def array_block(call: Call, limits: PredictLimits, model: Any, *blocks: Any) -> Any:
+def array_block(call: Call, limits: PredictLimits, token: str, model: Any, place: tuple[int, ...], *blocks: Any) -> Any:
     """Return what a model says of a block of arrays: an array, or a tuple of all outputs.
 
     Parameters
     ----------
     call, limits
         The same for all blocks.
+    token
+        Of the whole prediction.
     model
         As it came to this Dask worker.
+    place
+        The number of the block.
     *blocks
         ``(num_rows, *row_shape)`` each; in lists, as Dask gives blocks of axes that are not kept.
     """
     arrays = [_plain(_unwrapped(block)) for block in blocks]
-    outputs = answered(call, limits, model, arrays)
+    outputs = answered(call, limits, model, arrays, drawn_for=(token, *place))
     return outputs[0] if len(call.outputs) == 1 else tuple(outputs)
 
 
 def frame_block(
-    call: Call, limits: PredictLimits, reads: Sequence[Any] | None, names: Any, frame: Any, model: Any
+    call: Call, limits: PredictLimits, token: str, reads: Sequence[Any] | None, names: Any, frame: Any, model: Any
 ) -> Any:
     """Return what a model says of a partition of a frame: a Series or a DataFrame with its index.
 
     Parameters
     ----------
+    token
+        Of the whole prediction.
     reads
         How the frame becomes arrays, as :attr:`~dask_train.inputs.data.InputData.reads` has it.
     names
         As :func:`series_or_frame` takes them.
     """
-    if reads is None:
-        outputs = answered(call, limits, model, [frame])
-    else:
-        where = _where("the frame")
-        outputs = answered(call, limits, model, [_array(where, one, frame) for one in reads])
+    where = _where("the frame")
+    values = [frame] if reads is None else [_array(where, one, frame) for one in reads]
+    outputs = answered(call, limits, model, values, drawn_for=(token, _place()))
     return series_or_frame(outputs, frame.index, names)
 
 
@@ -157,12 +161,25 @@ def scored_block(
 def predicted_block(
     call: Call, features: Any, label: Any, weight: str | None, model: ObjectModel, piece: Any
 ) -> Predictions | None:
-    """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None if it is empty."""
+    """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None if it is empty.
+
+    Raises
+    ------
+    ValueError
+        Features, targets and weights of arrays are not as many, so their rows don't belong together; or the model made
+        another number of rows.
+    """
     if isinstance(piece, list | tuple):
         if all(hasattr(each, "index") and hasattr(each, "iloc") for each in piece):
             check_same_index(_where("the data"), piece)
         x = piece[0] if hasattr(piece[0], "iloc") else _plain(piece[0])
         truth, *weights = [_complete(what, each) for what, each in zip(("targets", "weights"), piece[1:], strict=False)]
+        if len({len(each) for each in (x, truth, *weights)}) > 1:
+            counts = ", ".join(str(len(each)) for each in (x, truth, *weights))
+            raise ValueError(
+                f"The arrays of {_where('a block')} have {counts} rows; they have to be the same. Cut the arrays "
+                "alike, or call compute_chunk_sizes() on those of unknown length: they are cut as the first one then."
+            )
     else:
         left = [name for name in piece.columns if name != weight]
         one, several, _ = chosen_columns(named("x"), left, features, label)
@@ -172,11 +189,22 @@ def predicted_block(
         return None
     with _as_at_the_call(model):
         predicted = np.asarray(model.call(call, [x]))
+    if predicted.shape[:1] != (len(x),):
+        raise ValueError(
+            f"{model.name}, on {_where('a block')}, made an array of shape {predicted.shape} of {len(x)} rows. Make "
+            "one row of each."
+        )
     return Predictions(truth=np.asarray(truth), predicted=predicted, weights=weights[0] if weights else None)
 
 
-def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any]) -> Any:
-    """Return what a model says of rows: in its process on a Dask worker, or here."""
+def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any], *, drawn_for: Any = None) -> Any:
+    """Return what a model says of rows: in its process on a Dask worker, or here.
+
+    Parameters
+    ----------
+    drawn_for
+        What random numbers of the model depend on. Default: the key of the task.
+    """
     where = _where("a block")
     if isinstance(model, ObjectModel):
         with _as_at_the_call(model):
@@ -185,7 +213,7 @@ def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any]) -
     if call.verb == "predict" and not len(arrays[0]):
         return [column.empty(0) for column in call.outputs]
     if isinstance(model, ModelParts):
-        call = replace(call, block_seed=zlib.crc32(where.encode()))
+        call = replace(call, block_seed=zlib.crc32(repr(drawn_for or where).encode()))
         return ModelProcesses.of(get_worker()).ask(model, limits, call, arrays, where)
     with _as_at_the_call(model):
         return model.ask(call, arrays)
@@ -229,6 +257,15 @@ def _unwrapped(block: Any) -> Any:
     while isinstance(block, list):
         (block,) = block
     return block
+
+
+def _place() -> Any:
+    """Return the number of the partition, which stays that of the frame where Dask makes one task of several."""
+    try:
+        key = get_worker().get_current_task()
+    except ValueError:
+        return None
+    return key[-1] if isinstance(key, tuple) else key
 
 
 def _where(else_: str) -> str:

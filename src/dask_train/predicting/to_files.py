@@ -342,7 +342,8 @@ def _layout(ready: Prepared) -> dict[str, Any]:
     rows = inputs.arrays[0].chunks[0]
     known = None if any(np.isnan(rows)) else list(map(int, rows))
     arrays = [[column.dtype, list(column.row_shape)] for column in inputs.columns]
-    return {**layout, "partitions": len(rows), "rows": known, "columns": arrays}
+    inputs_by_place = ready.call.columns.features  # which array is which input
+    return {**layout, "partitions": len(rows), "rows": known, "columns": arrays, "inputs": inputs_by_place}
 
 
 def _token(ready: Prepared) -> str:

@@ -29,7 +29,9 @@ _DEFAULTS: dict[str, Any] = {
 def settings() -> dict[str, Setting]:
     """Return those that this version of JAX has; within ``with jax.enable_x64(True):``, what holds there."""
     return {
-        name: Setting(read=partial(_read, name), write=partial(jax.config.update, name), default=default)
+        name: Setting(
+            read=partial(_read, name), write=partial(jax.config.update, name), default=default, within=_within(name)
+        )
         for name, default in _DEFAULTS.items()
         if hasattr(jax.config, name)
     }
@@ -38,3 +40,10 @@ def settings() -> dict[str, Setting]:
 def _read(name: str) -> Any:
     value = getattr(jax.config, name)
     return getattr(value, "value", value)  # some are members of an Enum
+
+
+def _within(name: str) -> Any:
+    """Return JAX's context of that setting; None where it has none. Older versions have that of x64 elsewhere."""
+    short = name.removeprefix("jax_")
+    context = getattr(jax, short, None)
+    return getattr(jax.experimental, short, None) if context is None else context

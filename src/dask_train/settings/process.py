@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -90,7 +90,8 @@ class Settings:
         ----------
         alone
             Whether no other task runs in the process. Otherwise a setting that all threads share is not touched, and
-            has to be right. None in the process of the script, whose such settings hold as they are.
+            has to be right. None in the process of the script, whose such settings hold as they are; but what a thread
+            of the script has set for itself, such as in ``with jax.enable_x64(True):``, holds for the task's thread.
 
         Raises
         ------
@@ -100,10 +101,17 @@ class Settings:
         """
         with ExitStack() as put_back:
             for library, changed in self.changed.items():
+                if changed:  # a function may import it when it is called
+                    with suppress(ImportError):  # which it would get then
+                        import_module(library)
                 if is_imported(sys.modules.get(library)):
                     for name, setting, value in _wanted(library, changed):
                         before = setting.read()
-                        if before == value or (alone is None and not setting.of_thread):
+                        if before == value:
+                            continue
+                        if alone is None and not setting.of_thread:
+                            if setting.within is not None:
+                                put_back.enter_context(setting.within(value))
                             continue
                         if not setting.of_thread and not alone:
                             raise ValueError(_refused(library, name, value, before, _SHARED))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,9 @@ class Setting:
         Whether each thread has its own; other settings are those of the whole process.
     is_final
         Given a value and the one before, whether the process can't go back from it. Default: it always can.
+    within
+        Given a value, a context in which it holds for the thread alone, though the process has one as well. Default:
+        there is none.
     """
 
     read: Callable[[], Any]
@@ -28,3 +32,4 @@ class Setting:
     default: Any
     of_thread: bool = False
     is_final: Callable[[Any, Any], bool] = lambda *_: False
+    within: Callable[[Any], AbstractContextManager[Any]] | None = None

@@ -27,12 +27,12 @@ def flat(block):
     return block
 
 
-def both(add, x, y):
+def both(add, place, x, y):
     return flat(x) + add, flat(x)[:, 0] - 2 * flat(y)
 
 
-def first(add, x, y):
-    return both(add, x, y)[0]
+def first(add, place, x, y):
+    return both(add, place, x, y)[0]
 
 
 def choose(place, outputs):
@@ -53,6 +53,20 @@ def test_rows_stay_together(x_rows, y_rows, x_columns, several):
     np.testing.assert_array_equal(found[0], X + 100)
     if several:
         np.testing.assert_array_equal(found[1], np.zeros(12))
+
+
+def test_a_block_knows_its_place_however_tasks_are_put_together():
+    x, output = da.from_array(X, chunks=(5, 2)), Column(dtype="<f8", row_shape=())
+
+    def placed(model, place, block):
+        return np.full(len(flat(block)), float(*place))
+
+    (made,) = arrays_by_block(placed, choose, name=f"n-{x.name}", model=0, arrays=(x,), outputs=[output])
+    assert made.compute(scheduler="sync").tolist() == [0] * 5 + [1] * 5 + [2] * 2
+    assert (made[10:] + 1).compute(scheduler="sync").tolist() == [3, 3]
+    unsized = with_whole_rows("data", (unknown(x),))
+    (made,) = arrays_by_block(placed, choose, name=f"u-{x.name}", model=0, arrays=unsized, outputs=[output])
+    assert made.compute(scheduler="sync").tolist() == [0] * 5 + [1] * 5 + [2] * 2
 
 
 def test_numpy_arrays_are_cut_into_blocks_of_whole_rows(monkeypatch):

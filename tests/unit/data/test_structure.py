@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from dask_train.data.structure import filled, leaves, numbered
 
 
@@ -10,6 +12,18 @@ def test_arrays_are_numbered_in_order_and_put_back():
     places = numbered(structure, flat)
     assert (places, flat) == ({"a": 0, "b": {"c": (1, None)}, "d": [2]}, ["x1", "x2", "x3"])
     assert filled(places, flat.__getitem__) == structure
+
+
+class Pair(NamedTuple):
+    first: str
+    second: list[str]
+
+
+def test_named_tuples_become_plain_ones():
+    flat = []
+    places = numbered(Pair("x1", ["x2"]), flat)
+    assert (type(places), places, flat) == (tuple, (0, [1]), ["x1", "x2"])
+    assert filled(Pair(0, [1]), flat.__getitem__) == ("x1", ["x2"])
 
 
 def test_leaves_are_what_is_there():

@@ -8,6 +8,7 @@ from typing import Any
 import dask.array as da
 import dask.bag as db
 import dask.dataframe as dd
+import ml_dtypes
 import numpy as np
 import pandas as pd
 import pytest
@@ -106,6 +107,15 @@ def test_text_is_never_cut_and_numbers_never_wrap() -> None:
     assert (wide.dtype, computed(wide).tolist()) == ("i8", [1, -1, 300])
     classifier = LogisticRegression().fit(X, np.where(Y > 0, "yes", "no"))
     assert dt.predict(classifier, X).dtype == "<U3"
+
+
+def test_numbers_that_numpy_itself_has_not_come_as_float32() -> None:
+    def half(x: np.ndarray) -> np.ndarray:
+        return (x / 2).astype(ml_dtypes.bfloat16)
+
+    found = dt.predict(half, da.from_array(np.arange(6.0), chunks=3)).compute(scheduler="sync")
+    assert found.dtype == "float32"
+    np.testing.assert_array_equal(found, np.arange(6.0) / 2)
 
 
 def test_text_in_frames_and_samples_without_gaps(tmp_path: Path) -> None:

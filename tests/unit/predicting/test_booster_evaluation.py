@@ -49,6 +49,18 @@ def test_rows_have_weights_and_columns_names(booster: xgboost.Booster) -> None:
     assert dt.evaluate(named, frame, label="y", sample_weight="w", metrics=metrics) == wanted
 
 
+def test_rows_that_are_cut_apart_are_not_compared(booster: xgboost.Booster) -> None:
+    def unknown(array: np.ndarray, *rows: int) -> da.Array:
+        lazy = da.from_array(array, chunks=(rows, *array.shape[1:]))
+        return lazy.map_blocks(np.asarray, dtype=array.dtype, chunks=((np.nan,) * len(rows), *array.shape[1:]))
+
+    x, y, apart = unknown(X, 60, 40), unknown(Y, 60, 40), (40, 60)
+    assert dt.evaluate(booster, x, y, metrics=[log_loss])
+    for arrays, weights in (((x, unknown(Y, *apart)), None), ((x, y), unknown(WEIGHTS, *apart))):
+        with pytest.raises(ValueError, match=r"The arrays of .* have .* rows; they have to be the same"):
+            dt.evaluate(booster, *arrays, sample_weight=weights, metrics=[log_loss])
+
+
 def test_rows_of_files_have_their_targets(booster: xgboost.Booster, tmp_path: Path) -> None:
     for number, (x, y) in enumerate(zip(X, Y, strict=True)):
         (tmp_path / f"{number:03}-{y}.bin").write_bytes(x.tobytes())

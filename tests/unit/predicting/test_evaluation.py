@@ -57,6 +57,14 @@ def test_estimators_are_scored_as_by_themselves(
         dt.evaluate(lambda x: x, x, noisy)
 
 
+def test_weights_may_be_the_targets_themselves() -> None:
+    table = pd.DataFrame(X, columns=list("abc"))
+    model, targets = LinearRegression().fit(table, Y), pd.Series(np.abs(Y) + RNG.random(100), name="y")
+    for frame, both in ((table, targets), (dd.from_pandas(table, 3), dd.from_pandas(targets, 3))):
+        found = dt.evaluate(model, frame, y=both, sample_weight=both)
+        assert found == pytest.approx({"r2": model.score(table, targets, targets)})
+
+
 def test_how_evaluation_goes_is_shown_as_keras_does(
     regression: LinearRegression, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import dask.dataframe as dd
+import keras
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from dask_train.predicting.inputs import rows_to_predict
 from dask_train.predicting.model import Predictor, predictor
+from dask_train.predicting.server.keras_model import open_parts
 
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array(["no", "yes"] * 3)
@@ -155,6 +157,37 @@ def test_the_same_model_has_the_same_name_and_another_has_not():
     )
 
 
+def doubled(x: Any) -> Any:
+    return 2 * x
+
+
+def test_a_file_of_a_model_with_own_functions_is_sent_as_the_model_that_it_is(tmp_path):
+    for activation, kind in (("relu", "file"), (doubled, "keras")):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Activation(activation)])
+        model.compile(loss="mse")
+        model.save(tmp_path / f"{kind}.keras")
+        for compiled in (False, True):
+            with keras.saving.custom_object_scope({"doubled": doubled}):
+                found = of(str(tmp_path / f"{kind}.keras"), compiled=compiled)
+            assert found.value.kind == kind
+            assert outputs(found) == (0, [("<f4", (2,))])
+    opened = open_parts(found.value.header, found.value.arrays)  # where the name is not registered
+    np.testing.assert_allclose(opened(np.ones((1, 2), "f4")), np.full((1, 2), 2.0))
+    assert opened.compiled
+
+
+def test_a_function_is_another_one_where_a_module_in_it_is_in_another_mode():
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5))
+
+    def function(x: np.ndarray) -> Any:
+        return module(torch.from_numpy(x.astype("f4"))).detach().numpy()
+
+    training = [of(each).value.token for each in (function, module)]
+    module.eval()
+    evaluating = [of(each).value.token for each in (function, module)]
+    assert [one == other for one, other in zip(training, evaluating, strict=True)] == [False, True]
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_an_estimator_that_is_not_fitted_is_told(compiled):
     for model in (LinearRegression(), Ridge()):
@@ -183,6 +216,14 @@ def test_a_model_is_another_one_under_other_settings():
         torch.set_default_dtype(torch.float32)
     assert [one.token == other.token for one, other in zip(before, within, strict=True)] == [True, False, False]
     assert within[1].settings.changed["torch"] == {"default_dtype": "float64"}
+
+
+def test_a_module_without_weights_is_refused():
+    module = torch.nn.Sequential(torch.nn.LazyLinear(2))
+    with pytest.raises(ValueError, match=r"'0.weight' of Sequential has no shape yet: it is of a lazy module"):
+        of(module)
+    module(torch.zeros(1, 2))
+    assert outputs(of(module)) == (0, [("<f4", (2,))])
 
 
 def test_what_no_other_process_can_take_over_is_refused():

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import dask.array as da
+import dask.dataframe as dd
+import keras
 import numpy as np
+import pandas as pd
 import pytest
+import xgboost
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import log_loss
 
 import dask_train as dt
 from dask_train.data.columns import Column, Columns
@@ -26,6 +32,22 @@ def test_all_are_joined_in_order_some_at_a_time(count: int) -> None:
 
     assert over_partitions.joined(join, [[number] for number in range(count)]) == list(range(count))
     assert max(sizes) <= over_partitions.FAN_IN
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["estimator", "booster", "Keras"])
+def test_a_frame_without_partitions_has_no_rows(kind: str) -> None:
+    table = pd.DataFrame(ROWS, columns=list("abcd"))
+    metrics = {"metrics": [log_loss]} if kind == "booster" else {}
+    if kind == "estimator":
+        model: Any = LinearRegression().fit(table[["a", "b", "c"]], table["d"])
+    elif kind == "booster":
+        model = xgboost.train({}, xgboost.DMatrix(table[["a", "b", "c"]], table["d"]), 1)
+    else:
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(loss="mse")
+    with pytest.raises(ValueError, match="There are no rows to evaluate on"):
+        dt.evaluate(model, dd.from_pandas(table, 2).partitions[:0], label="d", verbose=2, **metrics)
 
 
 def test_lengths_of_arrays_where_they_are_known() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,15 +53,17 @@ class Model:
 
 
 def test_a_block_of_arrays_becomes_one_or_a_tuple():
-    assert array_block(call(), LIMITS, Model(), [[ROWS]]).tolist() == [1.0, 5.0, 9.0], "Dask gives blocks in lists"
-    both = array_block(call(ONE, PAIR), LIMITS, Model(), ROWS)
+    assert array_block(call(), LIMITS, "token", Model(), (0,), [[ROWS]]).tolist() == [1.0, 5.0, 9.0], (
+        "Dask gives blocks in lists"
+    )
+    both = array_block(call(ONE, PAIR), LIMITS, "token", Model(), (0,), ROWS)
     assert isinstance(both, tuple)
     assert (chosen(0, both).tolist(), chosen(1, both).tolist()) == ([1.0, 5.0, 9.0], ROWS.tolist())
 
 
 def test_masks_are_refused_and_not_lost():
     with pytest.raises(TypeError, match=r"A block has a masked array, whose mask would be lost; fill it first"):
-        array_block(call(), LIMITS, Model(), np.ma.masked_array(ROWS, ROWS > 3))
+        array_block(call(), LIMITS, "token", Model(), (0,), np.ma.masked_array(ROWS, ROWS > 3))
 
 
 def test_a_block_without_rows_asks_no_model():
@@ -79,12 +82,14 @@ def test_rows_of_another_shape_than_was_told_are_refused():
 def dask_worker(monkeypatch):
     """A Dask worker with a model process, in which a task runs."""
     asked: list[Any] = []
+    keys = ["block-7"]
     worker = SimpleNamespace(
-        get_current_task=lambda: "block-7", address="tcp://1.2.3.4:5", state=SimpleNamespace(nthreads=2)
+        keys=keys, get_current_task=lambda: keys[-1], address="tcp://1.2.3.4:5", state=SimpleNamespace(nthreads=2)
     )
     processes = SimpleNamespace(ask=lambda *given: asked.append(given) or ["an answer"])
     monkeypatch.setattr(tasks, "get_worker", lambda: worker)
     monkeypatch.setattr(tasks.ModelProcesses, "of", lambda found: processes if found is worker else None)
+    asked.append(worker)
     return asked
 
 
@@ -92,10 +97,25 @@ def test_what_is_random_in_a_model_depends_on_the_block_alone(dask_worker):
     parts = ModelParts(kind="keras", name="m", token="t", header=b"", arrays=[], opened_bytes=0)  # noqa: S106
     for _ in range(2):
         assert answered(call(), LIMITS, parts, [ROWS]) == ["an answer"]
-    (model, limits, first, arrays, where), second = dask_worker
+    _, (model, limits, first, arrays, where), second = dask_worker
     assert (model, limits, where) == (parts, LIMITS, "block block-7")
     assert arrays[0] is ROWS
     assert first.block_seed == second[2].block_seed is not None
+
+
+def test_what_is_random_does_not_depend_on_how_tasks_are_put_together(dask_worker):
+    parts = ModelParts(kind="keras", name="m", token="t", header=b"", arrays=[], opened_bytes=0)  # noqa: S106
+    worker, reads = dask_worker.pop(), [{"piece": 0, "columns": [{"how": "text", "name": "t"}], "matrix": None}]
+    text = call(columns=(Column(dtype="|O", row_shape=()),))
+    for key in (("predict", 3), ("mean_chunk-predict", 3)):
+        worker.keys.append(key)
+        for token, place in (("one", 3), ("one", 4), ("other", 3)):
+            array_block(call(), LIMITS, token, parts, (place,), ROWS)
+        with suppress(AttributeError):  # of what this model answers
+            frame_block(text, LIMITS, "one", reads, None, FRAME, parts)
+    seeds = [given[2].block_seed for given in dask_worker]
+    assert seeds[:4] == seeds[4:]
+    assert len(set(seeds)) == 3, "arrays and frames alike"
 
 
 def test_an_estimator_is_told_of_by_its_block(dask_worker):
@@ -112,7 +132,7 @@ FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0], "t": ["x", Non
 
 
 def test_a_frame_keeps_its_index():
-    whole = frame_block(call(), LIMITS, None, "sum", FRAME[["a", "b"]], function(lambda x: x.sum(axis=1)))
+    whole = frame_block(call(), LIMITS, "token", None, "sum", FRAME[["a", "b"]], function(lambda x: x.sum(axis=1)))
     pd.testing.assert_series_equal(whole, pd.Series([5.0, 7.0, 9.0], index=[7, 5, 6], name="sum"))
 
 
@@ -126,8 +146,8 @@ def test_columns_of_text_are_taken_as_they_are():
     text = call(columns=(Column(dtype="|O", row_shape=()),))
     column = {"name": "t", "how": "text", "dtype": "|O", "categories": None}
     reads = [{"piece": 0, "columns": [column], "matrix": None}]
-    frame_block(text, LIMITS, reads, None, FRAME, function(length))
-    frame_block(text, LIMITS, reads, None, FRAME["t"], function(length))
+    frame_block(text, LIMITS, "token", reads, None, FRAME, function(length))
+    frame_block(text, LIMITS, "token", reads, None, FRAME["t"], function(length))
     assert [[str(value) if isinstance(value, str) else None for value in each] for each in seen] == [
         ["x", None, "z"]
     ] * 2
@@ -160,6 +180,20 @@ def test_targets_and_weights_of_a_frame_are_no_features():
 def test_targets_and_weights_of_arrays():
     rows = predicted_block(call(), None, None, None, function(lambda x: x[:, 0]), [ROWS, ROWS[:, 1], np.ones(3)])
     assert (rows.truth.tolist(), rows.predicted.tolist(), rows.weights.tolist()) == ([1, 3, 5], [0, 2, 4], [1, 1, 1])
+
+
+@pytest.mark.parametrize("counts", [(2, 3), (0, 3), (3, 0), (3, 3, 2)])
+def test_features_targets_and_weights_of_a_block_are_as_many(counts):
+    piece = [ROWS[:2], ROWS[:2, 1], np.ones(2)]
+    piece = [np.ones((count, *part.shape[1:])) for count, part in zip(counts, piece, strict=False)]
+    with pytest.raises(ValueError, match=rf"The arrays of a block have {', '.join(map(str, counts))} rows; they have"):
+        predicted_block(call(), None, None, None, function(lambda x: x[:, 0]), piece)
+
+
+@pytest.mark.parametrize("made", [np.zeros(2), np.zeros((4, 1)), 0.0])
+def test_a_model_predicts_a_row_of_each(made):
+    with pytest.raises(ValueError, match=r"made, on a block, made an array of shape .* of 3 rows"):
+        predicted_block(call(), None, None, None, function(lambda _: made), [ROWS, ROWS[:, 1]])
 
 
 def test_a_partition_without_rows_adds_nothing():

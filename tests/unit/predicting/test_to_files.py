@@ -100,6 +100,17 @@ def test_other_data_of_the_same_layout_is_not_taken_for_done(tmp_path: Path) -> 
         np.testing.assert_allclose(read(), 2 * x[:, 0])
 
 
+def test_inputs_that_have_changed_places_are_not_taken_for_done(tmp_path: Path) -> None:
+    def apart(*, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return left - right
+
+    one, other = (da.from_array(X[:, column], chunks=50) for column in (0, 1))
+    dt.predict_to(tmp_path / "out", apart, {"left": one, "right": other})
+    assert dt.predict_to(tmp_path / "out", apart, {"left": one, "right": other}).num_written == 0
+    with pytest.raises(ValueError, match="predictions of something else"):
+        dt.predict_to(tmp_path / "out", apart, {"right": one, "left": other})
+
+
 def test_a_path_is_checked_first(tmp_path: Path, regression: LinearRegression) -> None:
     for path, error in ((3, TypeError), (None, TypeError), ("", ValueError), (" ", ValueError), ("a\0b", ValueError)):
         with pytest.raises(error, match="pass the path or URL of a folder"):
@@ -153,12 +164,12 @@ def test_outputs_have_names_in_a_file(lazy: Any, names: list[str] | None) -> Non
 
 def test_several_outputs_are_files_of_their_own_names(tmp_path: Path) -> None:
     result = dt.predict_to(
-        tmp_path / "out", lambda x: {"sum": x.sum(1), "first": x[:, 0]}, da.from_array(X, chunks=(60, 3))
+        tmp_path / "out", lambda x: {"sum": x.sum(1), "file": x[:, 0]}, da.from_array(X, chunks=(60, 3))
     )
     assert (result.kind, result.num_parts, result.num_rows) == ("npz", 2, 100)
     with np.load(tmp_path / "out" / "part-00001.npz") as part:
         np.testing.assert_allclose(part["sum"], Y[60:])
-        np.testing.assert_allclose(part["first"], X[60:, 0])
+        np.testing.assert_allclose(part["file"], X[60:, 0])
 
 
 @pytest.mark.parametrize(

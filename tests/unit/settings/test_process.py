@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import sklearn
@@ -93,6 +94,31 @@ def test_a_task_has_them_and_leaves_what_was_there(library):
     assert values == {"x": 4}
     with settings.in_task(alone=None):
         assert values == {"x": 4}
+
+
+def test_a_task_imports_what_has_settings_and_nothing_else(library, tmp_path, monkeypatch):
+    values = {"x": 0}
+    library(fake(values))
+    for name in ("one_for_a_task", "another_for_a_task"):
+        (tmp_path / f"{name}.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Settings(changed={"one_for_a_task": {"x": 1}, "another_for_a_task": {}}).in_task(alone=True):
+        assert values == {"x": 1}, "before a function imports it"
+    assert "another_for_a_task" not in sys.modules
+    del sys.modules["one_for_a_task"]
+    with Settings(changed={"not_there_for_a_task": {"x": 1}}).in_task(alone=True):
+        assert values == {"x": 0}
+
+
+def test_a_task_has_what_a_thread_of_the_script_has_set_for_itself():
+    with jax.enable_x64(True):
+        settings = Settings.here("jax")
+    assert settings.changed == {"jax": {"jax_enable_x64": True}}
+    with settings.in_task(alone=None):
+        assert jax.numpy.ones(1).dtype == "float64"
+        with Settings(changed={"jax": {}}).in_task(alone=None):
+            assert jax.numpy.ones(1).dtype == "float32"
+    assert jax.numpy.ones(1).dtype == "float32"
 
 
 def test_a_task_beside_others_touches_nothing_that_they_share(library):

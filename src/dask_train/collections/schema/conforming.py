@@ -47,9 +47,12 @@ def matched(what: str, schema: FrameSchema, features: Any, known: Sequence[Any])
     if own is None:
         names = list(known) if features is None else list(names_in(features))
         return features, [(name, columns[name]) for name in names if name in columns]
-    if features is not None and set(names_in(features)) != set(names_in(own)):
+    by_input = isinstance(own, Mapping) and isinstance(features, Mapping)  # the same names may go to other inputs
+    if features is not None and (by_input or set(names_in(features)) != set(names_in(own))):
         pairs: list[tuple[Any, FrameColumn]] = []
-        return _renamed(what, own, features, columns, pairs), pairs
+        renamed = _renamed(what, own, features, columns, pairs)
+        if renamed != own:
+            return renamed, pairs
     if lacking := [name for name in columns if name not in known]:
         raise ValueError(
             f"{what} has no column {listed(lacking)}, which the model was fitted with. It has {listed(list(known))}. "

@@ -23,7 +23,7 @@ from dask_train.fitting.torch_module.steps import ModuleSteps
 from dask_train.fitting.torch_module.table_checks import check_sparse_optimizer, check_tables_together
 from dask_train.fitting.torch_module.task import ModuleTraining
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept
-from dask_train.frameworks.torch.modules import device_of, pickle_parts, unpickle_parts
+from dask_train.frameworks.torch.modules import check_shaped, device_of, pickle_parts, unpickle_parts
 from dask_train.frameworks.torch.shapes import is_of_shapes
 from dask_train.inputs.data import InputData
 
@@ -47,13 +47,7 @@ def check_module(model: Any) -> torch.nn.Module:
         raise TypeError(f"model is a {name}, whose code torch has compiled. Pass the module that it was made of.")
     if name in _WRAPPERS:
         raise TypeError(f"model is a {name}; fit shares out the work by itself. Pass the module in it: model.module.")
-    lazy = [own for own, one in module.named_parameters() if isinstance(one, torch.nn.parameter.UninitializedParameter)]
-    lazy += [own for own, one in module.named_buffers() if isinstance(one, torch.nn.parameter.UninitializedBuffer)]
-    if lazy:
-        raise ValueError(
-            f"{lazy[0]!r} of {name} has no shape yet: it is of a lazy module, which takes it from the first rows that "
-            "it is called on. Call the module once before, as in model(torch.zeros(1, 20)) for rows of 20 numbers."
-        )
+    check_shaped(module)
     return module
 
 

@@ -85,12 +85,30 @@ def _parametrize(module: torch.nn.Module, state: tuple[dict[str, Any], list[str]
     module.__setstate__(attributes)
 
 
+def check_shaped(module: torch.nn.Module) -> None:
+    """Check that all weights of a module are there: each process would draw those of a lazy module for itself.
+
+    Raises
+    ------
+    ValueError
+        They are not.
+    """
+    name = type(module).__name__
+    lazy = [own for own, one in module.named_parameters() if isinstance(one, torch.nn.parameter.UninitializedParameter)]
+    lazy += [own for own, one in module.named_buffers() if isinstance(one, torch.nn.parameter.UninitializedBuffer)]
+    if lazy:
+        raise ValueError(
+            f"{lazy[0]!r} of {name} has no shape yet: it is of a lazy module, which takes it from the first rows that "
+            "it is called on. Call the module once before, as in model(torch.zeros(1, 20)) for rows of 20 numbers."
+        )
+
+
 def taken_dtype(module: torch.nn.Module, dtype: np.dtype) -> np.dtype:
-    """Floats as the module's weights are, where these are of one type that NumPy has; others stay."""
+    """Floats as the module's weights are, where these are of one type that NumPy has; others in native byte order."""
     float_dtype = _float_of(module)
-    return (
-        np.dtype(str(float_dtype).rpartition(".")[2]) if dtype.kind == "f" and float_dtype in _NUMPY_FLOATS else dtype
-    )
+    if dtype.kind == "f" and float_dtype in _NUMPY_FLOATS:
+        return np.dtype(str(float_dtype).rpartition(".")[2])
+    return dtype.newbyteorder("=")
 
 
 def cast_to_weights(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:

@@ -14,8 +14,12 @@ from dask_train.collections.missing import with_nan_text
 from dask_train.collections.partition.text import text_rows
 from dask_train.data.structure import filled
 from dask_train.predicting.server.runners import Runner, runner_of
-from dask_train.predicting.server.values import Call, in_dtype, outputs_of
+from dask_train.predicting.server.values import Call, in_dtype, outputs_of, plain
 from dask_train.settings.process import Settings
+
+# Held while a model of this process is used. One lock for all of them: models may share layers, and a torch module is
+# in the mode of prediction for all threads until it is put back. Each has all cores, so little would run side by side.
+IN_USE = threading.RLock()
 
 
 class LocalModel:
@@ -32,15 +36,14 @@ class LocalModel:
     def __init__(self, model: Any, name: str, token: str, settings: Settings) -> None:
         self.name, self.token, self.settings = name, token, settings
         self._runner: Runner = runner_of(model)
-        self._lock = threading.Lock()
 
     def ask(self, call: Call, arrays: Sequence[np.ndarray]) -> Any:
-        """Return what the model says of the rows; one task at a time, as the model has all cores."""
+        """Return what the model says of the rows, one task of the process at a time."""
         columns = [
             text_rows("of the block", array) if column.is_text else np.ascontiguousarray(array, column.dtype)
             for array, column in zip(arrays, call.columns, strict=True)
         ]
-        with self._lock:
+        with IN_USE:
             if call.verb != "predict":
                 answer = self._runner.evaluate if call.verb == "evaluate" else self._runner.logs
                 return answer(call, columns, _nothing)
@@ -117,7 +120,7 @@ class ObjectModel:
         outputs = outputs_of(name, call, self.call(call, values), num_rows)
         for each in outputs:
             _check_index(name, each, values[0])
-        return [in_dtype(name, np.asarray(each), column) for each, column in zip(outputs, call.outputs, strict=True)]
+        return [in_dtype(name, plain(each), column) for each, column in zip(outputs, call.outputs, strict=True)]
 
     @property
     def classes(self) -> Any:

@@ -32,7 +32,8 @@ class Evaluation:
     def __init__(self, model: Any, backend: KerasBackend) -> None:
         self._model, self._backend, self._metrics = model, backend, Metrics(model)
         self._steps: dict[str, Callable[[Any], Any]] = {}
-        self._is_checked = False
+        # Places of variables that have counted nothing but 0; None before the first batch.
+        self._unchecked: set[int] | None = None
 
     def counts(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> list[np.ndarray]:
         """Return what is counted over the rows, float64."""
@@ -41,10 +42,13 @@ class Evaluation:
                 self._step(call, [column[start : start + call.batch_size] for column in columns])
                 beat()
             counts = self._metrics.counted()
-        if not self._is_checked and len(columns[0]):  # once metrics are built
-            rows = [column[: call.batch_size] for column in columns]
-            check_sums(self._model, self._metrics, partial(self._counted_over, call, rows), "partitions")
-            self._is_checked = True
+        for start in range(0, len(columns[0]), call.batch_size):  # once metrics are built
+            if self._unchecked is not None and not any(np.any(counts[place]) for place in self._unchecked):
+                break
+            rows = [column[start : start + call.batch_size] for column in columns]
+            unknown = check_sums(self._model, self._metrics, partial(self._counted_over, call, rows), "partitions")
+            self._unchecked = unknown if self._unchecked is None else self._unchecked & unknown
+            beat()
         return counts
 
     def logs(self, call: Call, columns: Sequence[np.ndarray]) -> dict[str, Any]:

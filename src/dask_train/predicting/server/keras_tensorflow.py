@@ -29,12 +29,15 @@ class TensorFlowPredicting:
         """Do nothing: Keras draws from its seed generators."""
 
     def predicting(self, model: Any, *, eagerly: bool) -> Run:
-        """Return a ``tf.function`` of ``predict_step``, with XLA where the model was compiled with it."""
+        """Return a ``tf.function`` of ``predict_step``, with XLA where the model was compiled with it.
+
+        Batches of a second shape get a graph for any number of rows.
+        """
 
         def step(x: Any) -> Any:
             return model.predict_step((x,))
 
-        function = step if eagerly or model.run_eagerly else _function(step, model)
+        function = step if eagerly or model.run_eagerly else _function(step, model, reduce_retracing=True)
         return lambda x: function(keras.tree.map_structure(_tensor, x))
 
     def testing(

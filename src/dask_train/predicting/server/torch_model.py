@@ -88,22 +88,27 @@ class TorchRunner:
             torch.set_num_threads(num_threads)
             if torch.cuda.is_available():
                 module.to("cuda")
+        self._is_users = num_threads is None
         self._device = device_of(module)
 
     def predict(
         self, call: Call, columns: Sequence[np.ndarray], out: Sequence[np.ndarray], beat: Callable[[], None]
     ) -> None:
-        """Write what the module says of the rows into ``out``: rows are read without a copy, predictions copied once.
+        """Write what the module says of the rows into ``out``; predictions are copied once.
+
+        Rows of the user's own process are copied, since modules may write to their input; others are read in place.
 
         See :class:`~dask_train.predicting.server.runners.Runner`.
         """
         num_rows = len(columns[0])
         if call.block_seed is not None:
             torch.manual_seed(call.block_seed)
-        with _evaluating(self._module):
+        with _evaluating(self._module, is_users=self._is_users):
             for start in range(0, num_rows, call.batch_size):
                 stop = min(start + call.batch_size, num_rows)
                 batch = [column[start:stop] for column in columns]
+                if self._is_users:
+                    batch = [each.copy() for each in batch]
                 if stop - start == 1 and isinstance(self._module, torch.fx.GraphModule):
                     batch = [np.repeat(each, 2, axis=0) for each in batch]  # torch.export has a code of its own for 1
                 rows = [cast_to_weights(self._module, torch.from_numpy(each)).to(self._device) for each in batch]
@@ -171,7 +176,7 @@ def _of_two_rows(module: torch.nn.Module, columns: Columns) -> Any:
             cast_to_weights(module, torch.from_numpy(np.full((2, *c.row_shape), value, c.dtype))).to(device)
             for c in columns
         ]
-        with _evaluating(module):
+        with _evaluating(module, is_users=True):
             return _called(module, columns, rows)
 
     try:
@@ -199,13 +204,17 @@ def _called(module: torch.nn.Module, columns: Columns, rows: Sequence[torch.Tens
 
 
 @contextmanager
-def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Without dropout and gradients; each submodule is afterwards in the mode in which it was."""
+def _evaluating(module: torch.nn.Module, *, is_users: bool) -> Iterator[None]:
+    """Without dropout and gradients; each submodule is afterwards in the mode in which it was.
+
+    What the user's own module keeps of a call, such as a table of positions, may be trained with later: a tensor that
+    was made in torch's inference mode never can.
+    """
     training = [part for part in module.modules() if part.training]
     with suppress(NotImplementedError):  # a program of torch.export is as it was exported
         module.eval()
     try:
-        with torch.inference_mode():
+        with torch.no_grad() if is_users else torch.inference_mode():
             yield
     finally:
         for part in training:

@@ -213,6 +213,15 @@ def outputs_of(name: str, call: Call, outputs: Any, num_rows: int) -> list[Any]:
     return flat
 
 
+def plain(output: Any) -> np.ndarray:
+    """Return an output of a function as an array of a dtype of NumPy itself: bfloat16 and the like come as float32.
+
+    Those of JAX have ``dtype.str`` of raw bytes, which Dask's arrays, files and shared memory would take them for.
+    """
+    array = np.asarray(output)
+    return array.astype(np.float32) if array.dtype.kind == "V" and "float" in array.dtype.name else array
+
+
 def in_dtype(name: str, array: np.ndarray, column: Column) -> np.ndarray:
     """Return an output in the dtype that was announced; a copy only where that is another, which has the same values.
 

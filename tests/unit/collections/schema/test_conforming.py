@@ -89,6 +89,20 @@ def test_a_single_name_says_which_column_it_stands_for() -> None:
     assert matched("x", FrameSchema.of(WHOLE, "kind"), "sort", ["sort"])[0] == "sort"
 
 
+def test_columns_that_have_changed_places_go_where_they_are_named() -> None:
+    schema, known = FrameSchema.of(WHOLE, {"one": "kind", "two": 7}), ["kind", 7]
+    found, pairs = matched("x", schema, {"one": 7, "two": "kind"}, known)
+    assert found == {"one": 7, "two": "kind"}
+    assert [(name, column.name) for name, column in pairs] == [(7, "kind"), ("kind", 7)]
+    for features in (None, {"two": 7, "one": "kind"}):
+        found, pairs = matched("x", schema, features, known)
+        assert (found, [name for name, _ in pairs]) == ({"one": "kind", "two": 7}, known)
+        with pytest.raises(ValueError, match="x has no column 'kind', which the model was fitted with"):
+            matched("x", schema, features, [7])
+    with pytest.raises(ValueError, match="so which column means what is not known"):
+        matched("x", schema, {"other": "kind", "two": 7}, known)
+
+
 @pytest.mark.parametrize("features", [["a", "b"], ["a"], "kind", {"one": "kind"}])
 def test_other_features_are_refused(features: Any) -> None:
     with pytest.raises(ValueError, match=r"features=.* of x, and the model was fitted with \['kind', 'a'\].*rename"):

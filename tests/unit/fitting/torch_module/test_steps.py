@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from dask_train.data.columns import Columns
-from dask_train.fitting.torch_module.steps import ModuleSteps, left_as_it_was
+from dask_train.fitting.torch_module.steps import ModuleSteps, left_as_it_was, refilled_with
 
 ROWS = 11
 _random = np.random.default_rng(0)
@@ -360,3 +361,12 @@ def test_weights_of_rows_are_not_cut_to_the_16_bits_of_a_module(dtype):
     batch = steps.packed(Columns.of_batch(3), columns)
     assert (batch.x.dtype, batch.y.dtype, batch.weight.dtype) == (dtype, dtype, torch.float32)
     assert torch.equal(batch.weight, columns[2])
+
+
+def test_named_tuples_keep_their_class():
+    class Outputs(NamedTuple):
+        mean: Any
+        scale: Any
+
+    made = refilled_with(Outputs(torch.ones(1), [torch.zeros(1)]), lambda one: one + 1)
+    assert (type(made), made.mean.item(), made.scale[0].item()) == (Outputs, 2, 1)

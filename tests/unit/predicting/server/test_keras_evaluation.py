@@ -185,6 +185,17 @@ def test_a_metric_that_is_no_sum_is_refused() -> None:
         dt.evaluate(model, X, Y, batch_size=16)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_a_metric_that_is_no_sum_is_refused_also_where_the_first_rows_count_nothing(scale: float) -> None:
+    model = keras.Sequential([keras.Input((6,)), layers.Rescaling(scale)])
+    model.compile(loss="mse", metrics=[Largest()])
+    rows = np.abs(X)
+    rows[:40] = 0
+    for cuts in ((103,), (35, 68)):
+        with pytest.raises(ValueError, match="Metric 'largest' of class Largest does not count sums"):
+            dt.evaluate(model, cut(rows, cuts, known=True), rows, batch_size=16)
+
+
 def test_targets_may_be_missing_where_nothing_is_compared_with_them() -> None:
     with pytest.raises(ValueError, match=r"There are no targets: y is None, and the loss"):
         dt.evaluate(one_output(), X)

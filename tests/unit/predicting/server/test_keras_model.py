@@ -117,6 +117,32 @@ def test_blocks_of_any_size_are_compiled_once() -> None:
     assert Seen.shapes == [(16, 6)]
 
 
+class Centered(keras.layers.Layer):
+    """Looks at the other rows of the batch."""
+
+    def call(self, x: Any) -> Any:
+        x = keras.ops.cast(x, "float32")
+        return x - keras.ops.mean(x, axis=0, keepdims=True)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "counts", "both"])
+def test_rows_that_a_model_compares_with_others_of_a_batch_are_compared_with_no_padding(kind: str) -> None:
+    floats, counts = keras.Input((6,)), keras.Input((6,), dtype="int32")
+    inputs = {"numbers": floats, "counts": counts, "both": [floats, counts]}[kind]
+    model = keras.Model(inputs, Centered()(floats if kind == "numbers" else counts))
+    numbers = np.arange(300, dtype="i4").reshape(50, 6)
+    numbers[34] = 0  # the last row of the first block, as the padding that is tried
+    x = {"numbers": X, "counts": numbers, "both": (X, numbers)}[kind]
+    chunked = [da.from_array(each, chunks=((35, 1, 14), 6)) for each in (x if kind == "both" else (x,))]
+    lazy = dt.predict(model, list(chunked) if kind == "both" else chunked[0], batch_size=16)
+    parts = [np.arange(50)[start:stop] for start, stop in ((0, 16), (16, 32), (32, 35), (35, 36), (36, 50))]
+    for _ in range(2):
+        found = lazy.compute(scheduler="sync")
+        for part in parts:
+            alone = (X if kind == "numbers" else numbers)[part]
+            np.testing.assert_allclose(found[part], alone - alone.mean(axis=0), atol=1e-4)
+
+
 @pytest.mark.skipif(BACKEND != "jax", reason="others have numbers of 64 bits")
 def test_numbers_that_would_wrap_around_are_refused() -> None:
     model = sequential((1,), keras.layers.Rescaling(1.0))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import dask_train as dt
 from dask_train.data.columns import Column, Columns
 from dask_train.predicting.server.torch_model import (
     EXPORTED,
@@ -117,9 +118,13 @@ def test_a_process_of_its_own_has_its_threads():
 
 def test_gradients_are_not_kept():
     seen = []
-    module = Making(lambda x: seen.append(torch.is_inference_mode_enabled()) or x)
+    module = Making(lambda x: seen.append((torch.is_grad_enabled(), torch.is_inference_mode_enabled())) or x)
     predicted(module, [X])
-    assert set(seen) == {True}
+    assert set(seen) == {(False, False)}
+    seen.clear()
+    call, threads = asked(Net()), torch.get_num_threads()
+    predicted(module, [X], call, num_threads=threads)
+    assert set(seen) == {(False, True)}, "of a process of its own alone, where nobody trains"
 
 
 @pytest.mark.parametrize(
@@ -326,3 +331,12 @@ def test_it_says_neither_loss_nor_metrics():
     for verb in (runner.evaluate, runner.logs):
         with pytest.raises(NotImplementedError):
             verb(None, [X], lambda: None)
+
+
+def test_numbers_of_another_byte_order_are_taken_as_they_are():
+    module = Making(lambda x: x * 2)
+    for dtype in (">i4", ">u2", ">f8"):
+        x = np.arange(6).reshape(3, 2).astype(dtype)
+        found = dt.predict(module, x).compute(scheduler="sync")
+        np.testing.assert_array_equal(found, x * 2)
+        assert found.dtype == np.dtype(dtype).newbyteorder("=")
