@@ -83,7 +83,7 @@ class AdaptiveTarget:
                 if (worker := next(has_room, None)) is not None:
                     worker.used += 1
                     for name, amount in need.items():
-                        worker.resources[name] -= amount
+                        worker.resources[name] = worker.resources.get(name, 0.0) - amount
                 else:
                     share += 1.0 if needs_device else 1.0 / _places_each(workers, need)
         return math.ceil(share - 1e-9)

@@ -95,7 +95,7 @@ def place(
         chosen.used += 1
         per_host[chosen.host] += 1
         for name, amount in need.items():
-            chosen.resources[name] -= amount
+            chosen.resources[name] = chosen.resources.get(name, 0.0) - amount
         device = choices.get(chosen.address, "")
         if device:
             room.take(chosen.address, device)

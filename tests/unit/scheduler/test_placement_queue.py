@@ -199,6 +199,11 @@ def test_resources_of_tasks_and_of_roles_count(cluster):
     assert waiting.granted
 
 
+def test_none_of_a_resource_needs_no_dask_worker_that_declares_it(cluster):
+    assert cluster.granted("r1", 1, GPU=0) == ["a"]
+    assert cluster.granted("r2", 1) == ["b"], "others are served as well"
+
+
 def test_only_the_dask_workers_that_were_named(cluster):
     assert set(cluster.granted("r1", 2, on=["b", "gone"])) == {"b"}
     assert not cluster.ask("r2", 1, on=["b"]).granted
