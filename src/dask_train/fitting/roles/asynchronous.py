@@ -238,7 +238,7 @@ class AsynchronousWorker(Worker):
             return None
         counts = self.loop.held
         self._count_all_rows(outcome, counts["counted"])
-        return self.handed_over(replace(outcome, steps=sum(counts["steps"].values())))
+        return self.handed_over(replace(outcome, steps=self.servers.counts.num_taken(counts["steps"])))
 
     def _count_all_rows(self, outcome: Outcome, counted: dict[int, list[np.ndarray]]) -> None:
         """Let the history have the metrics of all rows of each epoch, as the servers have counted them."""
