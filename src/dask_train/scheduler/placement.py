@@ -62,8 +62,7 @@ def place(
     ``may_share``.
     """
     open_workers = [replace(worker, resources=dict(worker.resources)) for worker in workers if not worker.why_not]
-    num_threads = sum(worker.threads for worker in workers)
-    shares = may_share and len(needs) + own > num_threads and sum(worker.used for worker in workers) == own
+    shares = may_share and have_to_share(len(needs), workers, own)
     per_host: dict[str, int] = {}
     for worker in open_workers:
         per_host[worker.host] = per_host.get(worker.host, 0) + worker.used
@@ -101,6 +100,12 @@ def place(
             room.take(chosen.address, device)
         places.append(RolePlace(chosen.address, device))
     return places
+
+
+def have_to_share(num_roles: int, workers: Sequence[Capacity], own: int = 0) -> bool:
+    """Return whether so many roles more would share threads: there are not as many, and no other run uses any."""
+    num_threads = sum(worker.threads for worker in workers)
+    return num_roles + own > num_threads and sum(worker.used for worker in workers) == own
 
 
 def never(needs: Sequence[Needs], workers: Sequence[Capacity]) -> str:
