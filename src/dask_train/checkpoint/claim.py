@@ -123,11 +123,20 @@ class Claiming:
         system.invalidate_cache()
         names = [str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in system.ls(root, detail=True)]
         contents = {name: self._content(name) for name in names if _NAME.fullmatch(name) and name != self._name}
-        return {
+        claims = {
             name: _claim_in(content)
             for name, content in contents.items()
             if _BEGINNING.startswith(content[: len(_BEGINNING)])
         }
+        return {name: each for name, each in claims.items() if each is not None or not self._is_old(name)}
+
+    def _is_old(self, name: str) -> bool:
+        """Return whether no run still writes that file, such as one that was killed before a word was in it."""
+        system, root = self._place.opened()
+        try:
+            return abs(time.time() - system.modified(f"{root}/{name}").timestamp()) > OLD_S
+        except (OSError, NotImplementedError):  # it is gone, or a store that does not tell
+            return False
 
     def _content(self, name: str) -> bytes:
         """Return what is in a file; nothing if it is gone."""

@@ -59,12 +59,13 @@ def followed_workers(
     bounds: WorkerBounds,
     *,
     on_one_host: bool,
+    beside: int = 0,
 ) -> int:
     """Count the workers with which a run begins whose number follows the Dask workers.
 
     That is one for each Dask worker that has room now, within the bounds, if they are to be ``on_one_host`` of the one
-    with most of these; the least number where the client is asynchronous, so that they can't be counted before the
-    call returns.
+    with most of these; and fewer where ``beside`` other roles need threads of them. It is the least number where the
+    client is asynchronous, so that they can't be counted before the call returns.
 
     Raises
     ------
@@ -76,12 +77,12 @@ def followed_workers(
         return bounds.low
     if on is None:
         wait_for_first(peer)
-    return bounds.nearest(peer.run(_room, peer, on, needs, on_one_host))
+    places = {"needs": dict(needs), "on_one_host": on_one_host, "beside": beside}
+    return bounds.nearest(peer.run(_room, peer, {"on": None if on is None else list(on), **places}))
 
 
-async def _room(peer: Peer, on: Sequence[str] | None, needs: Mapping[str, float], on_one_host: bool) -> int:
+async def _room(peer: Peer, places: Mapping[str, Any]) -> int:
     await ensure_plugin(peer)
-    places = {"on": None if on is None else list(on), "host": "", "needs": dict(needs), "on_one_host": on_one_host}
     answer = await peer.ask("train_run_room", run="", places=places, known=-1, timeout_s=0.0)
     return int(answer["count"])
 

@@ -19,7 +19,8 @@ def numbered(structure: Any, flat: list[Any]) -> Places:
     if isinstance(structure, Mapping):
         return {name: numbered(below, flat) for name, below in structure.items()}
     if isinstance(structure, tuple | list):
-        return _plain(structure)(numbered(below, flat) for below in structure)
+        make = tuple if isinstance(structure, tuple) else list
+        return make(numbered(below, flat) for below in structure)
     flat.append(structure)
     return len(flat) - 1
 
@@ -31,7 +32,8 @@ def filled(places: Any, value_at: Callable[[Any], Any]) -> Any:
     if isinstance(places, Mapping):
         return {name: filled(below, value_at) for name, below in places.items()}
     if isinstance(places, tuple | list):
-        return _plain(places)(filled(below, value_at) for below in places)
+        make = getattr(type(places), "_make", type(places))  # of named tuples
+        return make(filled(below, value_at) for below in places)
     return value_at(places)
 
 
@@ -40,7 +42,3 @@ def leaves(structure: Any) -> list[Any]:
     flat: list[Any] = []
     numbered(structure, flat)
     return flat
-
-
-def _plain(structure: tuple[Any, ...] | list[Any]) -> type[tuple[Any, ...]] | type[list[Any]]:
-    return tuple if isinstance(structure, tuple) else list

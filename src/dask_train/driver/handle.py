@@ -324,7 +324,11 @@ class Run(Generic[R]):
         except Exception:
             self._driver.history.wait_for_log()
             raise
-        self._driver.history.deliver(outcome)
+        try:
+            self._driver.history.deliver(outcome)
+        except BaseException as error:  # a Ctrl-C, while places of the log are waited for
+            leave_result(error, outcome)
+            raise
         return outcome
 
     def end_for(self, error: BaseException) -> None:

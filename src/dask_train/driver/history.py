@@ -152,6 +152,10 @@ class History:
             self.attempts[-1].places.update(event.what.places)
             joined = {f"{role}/{rank}" for role, rank in self._joined}
             self.attempts[-1].joined.update(dict.fromkeys(joined & event.what.places.keys(), event.time))
+            for name in event.what.places:
+                self.attempts[-1].left.pop(name, None)
+        have_left = [f"{role}/{rank}" for role, rank in _have_left(after) - _have_left(before)]
+        self.attempts[-1].left.update(dict.fromkeys(have_left, event.time))
 
     def finished(self, finish: Finish | None, rule: StopRule | None = None) -> None:
         """Note that the run is over; ``rule`` could have ended it before."""
@@ -359,3 +363,9 @@ def _without_ours(stacks: str) -> str:
     """Stacks without the two threads that carry a session's messages, which are always there."""
     threads = [thread for thread in stacks.split("\n\n") if "dask_train/role/link.py" not in thread]
     return "\n\n".join(threads)
+
+
+def _have_left(state: RunState) -> set[Key]:
+    """Return the roles that have no part in a run any more, and no process."""
+    known = set(state.plan.role_keys())
+    return {key for key, role in state.roles.items() if key not in known and role.phase not in ALIVE}

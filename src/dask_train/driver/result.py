@@ -33,6 +33,8 @@ class Attempt(CardMixin):
         Addresses of Dask workers, by ``role/rank``; for an attempt that replaces roles, theirs.
     joined
         When roles got these that joined the run while it trained, in seconds since the epoch, by ``role/rank``.
+    left
+        When roles left it, as the number of workers was changed, in the same way.
     reason
         Why it ended.
     """
@@ -42,6 +44,7 @@ class Attempt(CardMixin):
     ended: float = 0.0
     places: dict[str, str] = field(default_factory=dict)
     joined: dict[str, float] = field(default_factory=dict)
+    left: dict[str, float] = field(default_factory=dict)
     reason: str = ""
 
     def _card(self) -> Card:

@@ -277,4 +277,4 @@ def _amounts(wanted: Mapping[str, Any]) -> dict[str, float]:
         is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
         if not (is_number and math.isfinite(amount) and amount >= 0):
             raise ValueError(f"{named('resources')} asks for {what}={amount!r}; an amount is a finite number from 0.")
-    return {what: float(amount) for what, amount in wanted.items()}
+    return {what: float(amount) for what, amount in wanted.items() if amount}

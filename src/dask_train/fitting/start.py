@@ -164,8 +164,10 @@ def number_to_begin_with(kind: ModelKind, call: FitCall) -> int:
     run = call.run
     assert run.client is not None
     assert run.follows is not None
-    needs = run.needs(kind.roles(call)).get("worker", {})
-    return followed_workers(run.client, run.on, needs, run.follows, on_one_host=kind.needs_one_host(call))
+    roles = kind.roles(call)
+    needs, beside = run.needs(roles).get("worker", {}), sum(roles.values()) - roles["worker"]
+    on_one_host = kind.needs_one_host(call)
+    return followed_workers(run.client, run.on, needs, run.follows, on_one_host=on_one_host, beside=beside)
 
 
 def check_most(run: RunSettings, rows: int) -> None:

@@ -60,13 +60,13 @@ class Connection:
     def read(self) -> Iterator[tuple[Any, list[int]]]:
         """Yield messages with their descriptors; raises :exc:`EOFError` where there are no more."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.end, 1 << 16, 16)
+            data, descriptors, flags, _ = socket.recv_fds(self.end, 1 << 16, 16)
         except BlockingIOError:
             return
         except ConnectionError:
-            data, descriptors = b"", []
+            data, descriptors, flags = b"", [], 0
         self._came += descriptors  # they come with the first byte of their message
-        if not data:
+        if not data or flags & socket.MSG_CTRUNC:  # or this process has no room for them: the other starts anew
             raise EOFError
         if not self.is_known:
             self._first += data

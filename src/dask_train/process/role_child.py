@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import shutil
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,14 +21,12 @@ from dask_train.process.messages import STOPPED, Pictured, Progress
 from dask_train.process.output import Output
 from dask_train.process.templates import GivenUpError
 from dask_train.run.messages import Message
-from dask_train.transport.frames import MAX_DESCRIPTORS, FrameReader, descriptors_of, encode
+from dask_train.transport.frames import MAX_DESCRIPTORS, NO_ROOM, ROOM_S, FrameReader, descriptors_of, encode
 
 # How much of what a role printed last a picture of it has, in bytes.
 PRINTED_BYTES = 4096
-# Between two attempts to hand descriptors over to a process that does not read just now.
-ROOM_S = 0.01
-# What sendmsg(2) and unix(7) say where a socket, or the system, has no room for them.
-_NO_ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
+# For how long descriptors are tried to be sent where the system has no room for them.
+NO_ROOM_S = 10.0
 
 _STATES = {
     "R": "running",
@@ -79,6 +77,7 @@ class RoleChild:
         self._final_account: list[list[int]] | None = None
         self._reading = False
         self._is_closed = False
+        self._undelivered = ""  # why it can't be sent what it waits for
 
     # Start
 
@@ -180,6 +179,11 @@ class RoleChild:
                     for start in range(0, len(descriptors), MAX_DESCRIPTORS):
                         await _hand_over(self._end, data[:1], descriptors[start : start + MAX_DESCRIPTORS])
                         data = data[1:]
+                except OSError as error:
+                    if error.errno in NO_ROOM:
+                        self._undelivered = str(error)
+                        self.kill()
+                    raise
                 finally:
                     for descriptor in descriptors:
                         os.close(descriptor)
@@ -253,6 +257,8 @@ class RoleChild:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _cause(self, status: int) -> str:
+        if self._undelivered:
+            return f"its process was ended, as the system had no room to send it its data: {self._undelivered}."
         how = f"its {self._child.how_it_ended(status)}"
         if status >= 0:
             return f"{how} before its function returned."
@@ -283,12 +289,21 @@ class RoleChild:
 
 
 async def _hand_over(end: socket.socket, byte: bytes, descriptors: list[int]) -> None:
-    """Send descriptors; a process that holds the GIL for long leaves no room in the socket's buffer."""
+    """Send descriptors; a process that holds the GIL for long leaves no room in the socket's buffer until it ends.
+
+    Raises
+    ------
+    OSError
+        The process is gone, or the system has no room for them for too long.
+    """
+    ends = time.monotonic() + NO_ROOM_S
     while True:
         try:
             socket.send_fds(end, [byte], descriptors)
+        except BlockingIOError:
+            await asyncio.sleep(ROOM_S)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM or time.monotonic() > ends:
                 raise
             await asyncio.sleep(ROOM_S)
         else:

@@ -116,7 +116,8 @@ def record_of(result: ReportedResult, model: str, history: MetricCurves) -> RunR
                 for later in result.attempts[number + 1 :]
                 if role in later.places or whole <= later.places.keys()
             )
-            stop = max(start, next(replaced, ended))
+            left = (each.left[role] for each in result.attempts[number:] if role in each.left)
+            stop = max(start, min(next(replaced, ended), next(left, ended)))
             span = Span(name=f"attempt {attempt.number}", start_s=start - begun, end_s=stop - begun)
             spans.setdefault(role, []).append((address, span))
     roles = []

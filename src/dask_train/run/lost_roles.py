@@ -226,6 +226,7 @@ def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, fa
         resizing.end_or_complete(turn, f"all workers start again, as many as there were: {cause}")
         turn.enter(Phase.RESTARTING)
         turn.kill_all()
+        turn.kill_returned()
 
 
 def _tell_of_loss(turn: StateUpdate, keys: Sequence[Key]) -> None:

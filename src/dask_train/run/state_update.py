@@ -119,6 +119,12 @@ class StateUpdate:
             if role.phase is RolePhase.PLACING:
                 self.move(key, RolePhase.GONE)
 
+    def kill_returned(self) -> None:
+        """End what is left of processes whose functions have returned: those of some frameworks stay, and hold GPUs."""
+        for key, role in self.roles.items():
+            if role.phase is RolePhase.RETURNED:
+                self.tell(key, Kill())
+
     def note(self, what: str) -> None:
         """Remember something that takes nothing from what the training roles have returned."""
         self.notes = (*self.notes, what)

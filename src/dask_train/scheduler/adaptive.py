@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from .runs import KnownRun
 
 # The operation by which an adaptive cluster asks the scheduler, once a second by default.
 _OPERATION = "adaptive_target"
+# The module of the page by which others ask, such as Dask's operator for Kubernetes.
+_API = "distributed.http.scheduler.api"
 # A cluster that has not asked for so long is not adaptive any more.
 _ASKS_S = 30.0
 
@@ -24,7 +27,7 @@ class AdaptiveTarget:
     Parameters
     ----------
     scheduler
-        Dask's scheduler. Its handler of ``adaptive_target`` is replaced.
+        Dask's scheduler. Its handler and its method ``adaptive_target`` are replaced.
     placement_queue
         The requests of runs that wait, and the places of those that train.
     clock
@@ -40,6 +43,7 @@ class AdaptiveTarget:
         self._asked = float("-inf")
         self._of_tasks = scheduler.handlers[_OPERATION]
         scheduler.handlers[_OPERATION] = self.answer
+        scheduler.adaptive_target = self.answer_page
         placement_queue.is_adaptive = self.is_asked
 
     def is_asked(self) -> bool:
@@ -53,6 +57,16 @@ class AdaptiveTarget:
         of no use, as others lock them at once, does not grow for ever.
         """
         self._asked = self._clock()
+        return self._wanted(target_duration)
+
+    def answer_page(self, target_duration: Any = None) -> int:
+        """Return the same for a page of the scheduler; of these, metrics and counts only show it to people."""
+        asker = inspect.currentframe()
+        asker = asker.f_back if asker is not None else None
+        is_cluster = asker is not None and asker.f_globals.get("__name__") == _API
+        return self.answer(target_duration) if is_cluster else self._wanted(target_duration)
+
+    def _wanted(self, target_duration: Any) -> int:
         of_tasks = int(self._of_tasks(target_duration=target_duration))
         return max(of_tasks, min(self.of_runs(), of_tasks + self._num_roles()))
 
@@ -83,7 +97,7 @@ class AdaptiveTarget:
                 if (worker := next(has_room, None)) is not None:
                     worker.used += 1
                     for name, amount in need.items():
-                        worker.resources[name] -= amount
+                        worker.resources[name] = worker.resources.get(name, 0.0) - amount
                 else:
                     share += 1.0 if needs_device else 1.0 / _places_each(workers, need)
         return math.ceil(share - 1e-9)

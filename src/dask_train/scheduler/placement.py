@@ -64,8 +64,7 @@ def place(
     ``may_share``.
     """
     open_workers = [replace(worker, resources=dict(worker.resources)) for worker in workers if not worker.why_not]
-    num_threads = sum(worker.threads for worker in workers)
-    shares = may_share and len(needs) + own > num_threads and sum(worker.used for worker in workers) == own
+    shares = may_share and have_to_share(len(needs), workers, own)
     per_host: dict[str, int] = {}
     for worker in open_workers:
         per_host[worker.host] = per_host.get(worker.host, 0) + worker.used
@@ -98,12 +97,18 @@ def place(
         chosen.used += 1
         per_host[chosen.host] += 1
         for name, amount in need.items():
-            chosen.resources[name] -= amount
+            chosen.resources[name] = chosen.resources.get(name, 0.0) - amount
         device = choices.get(chosen.address, "")
         if device:
             room.take(chosen.address, device)
         places.append(RolePlace(chosen.address, device))
     return places
+
+
+def have_to_share(num_roles: int, workers: Sequence[Capacity], own: int = 0) -> bool:
+    """Return whether so many roles more would share threads: there are not as many, and no other run uses any."""
+    num_threads = sum(worker.threads for worker in workers)
+    return num_roles + own > num_threads and sum(worker.used for worker in workers) == own
 
 
 def never(needs: Sequence[Needs], workers: Sequence[Capacity]) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .devices import DeviceRequest, DeviceRoom
-from .placement import Capacity, RolePlace, never, place, why_waiting
+from .placement import Capacity, RolePlace, have_to_share, never, place, why_waiting
 from .runs import Key, KnownRun, Runs
 from .taken import lock, lock_user, unlock, why_taken
 
@@ -189,22 +188,32 @@ class PlacementQueue:
         host: str = "",
         *,
         on_one_host: bool = True,
+        beside: int = 0,
     ) -> int:
         """Count the Dask workers of a host that carry workers of a run, or could: of the one with most by default.
 
         While other runs wait for room, only those count that carry some. If not ``on_one_host``, those of all hosts
-        count.
+        count. Fewer are counted where ``beside`` other roles of a run to come would find no thread else.
         """
         places = {} if run is None else run.places
         own = {address for (role, _), (address, _) in places.items() if role == WORKER}
         is_wanted = any(request.run is not run for request in self.waiting)
-        places_by_host: Counter[str] = Counter()
+        counts: dict[str, int] = {}
+        by_host: dict[str, list[Capacity]] = {}
         for capacity in self.capacities(on, host):
-            if capacity.address in own:
-                places_by_host[capacity.host] += not is_leaving(self.scheduler.workers[capacity.address])
-            elif not (is_wanted or capacity.why_not) and capacity.used < capacity.threads and capacity.provides(needs):
-                places_by_host[capacity.host] += 1
-        return max(places_by_host.values(), default=0) if on_one_host else places_by_host.total()
+            by_host.setdefault(capacity.host if on_one_host else "", []).append(capacity)
+        for name, capacities in by_host.items():
+            staying = sum(each.address in own and not self._is_leaving(each) for each in capacities)
+            others = [each for each in capacities if each.address not in own]
+            open_ones = [each for each in others if not (is_wanted or each.why_not) and each.used < each.threads]
+            joining = sum(each.provides(needs) for each in open_ones)
+            missing = beside - sum(each.threads - each.used for each in open_ones) + joining
+            shares = have_to_share(joining + beside, capacities)
+            counts[name] = staying + joining - (0 if shares else max(0, missing))
+        return max(counts.values(), default=0)
+
+    def _is_leaving(self, capacity: Capacity) -> bool:
+        return is_leaving(self.scheduler.workers[capacity.address])
 
     def _device_room(self, request: PlacementRequest) -> DeviceRoom:
         room = DeviceRoom(request.devices)

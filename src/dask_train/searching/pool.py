@@ -281,7 +281,17 @@ def trained(slots: Slots, study: S, display: SearchDisplay, result_of: Callable[
         raise
     finally:
         study.close()
-        if study.log is not None:
-            study.log.end(failure, study.best)
+        _end_log(study, failure, result_of)
     study.warn()
     return result_of(study)
+
+
+def _end_log(study: S, failure: BaseException | None, result_of: Callable[[S], R]) -> None:
+    """Let places of ``log=`` have what is left; a Ctrl-C while they are waited for carries the result."""
+    if study.log is None:
+        return
+    try:
+        study.log.end(failure, study.best)
+    except BaseException as error:
+        leave_result(error, result_of(study))
+        raise

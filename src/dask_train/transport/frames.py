@@ -11,12 +11,16 @@ import os
 import pickle
 import socket
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 # The kernel takes 253 descriptors a message (SCM_MAX_FD: man unix(7)).
 MAX_DESCRIPTORS = 253
+# What sendmsg(2) and unix(7) say where the system has no room for descriptors in flight, and the time between attempts.
+NO_ROOM = (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
+ROOM_S = 0.01
 
 _LENGTH = struct.Struct(">Q")
 
@@ -102,10 +106,24 @@ def send(end: socket.socket, message: Any) -> None:
     Raises
     ------
     OSError
-        The other side is gone, or takes nothing for as long as the socket waits.
+        The other side is gone, or takes nothing for as long as the socket waits; or the system has no room for
+        descriptors for as long as that.
     """
     data, descriptors = encode(message), list(descriptors_of(message))
+    ends = time.monotonic() + (end.gettimeout() or 0.0)
     for start in range(0, len(descriptors), MAX_DESCRIPTORS):
-        socket.send_fds(end, [data[:1]], descriptors[start : start + MAX_DESCRIPTORS])
+        _send_descriptors(end, data[:1], descriptors[start : start + MAX_DESCRIPTORS], ends)
         data = data[1:]
     end.sendall(data)
+
+
+def _send_descriptors(end: socket.socket, byte: bytes, descriptors: list[int], ends: float) -> None:
+    while True:
+        try:
+            socket.send_fds(end, [byte], descriptors)
+        except OSError as error:
+            if error.errno not in NO_ROOM or time.monotonic() > ends:
+                raise
+            time.sleep(ROOM_S)
+        else:
+            return

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -127,6 +128,19 @@ def test_a_file_of_the_users_that_is_named_like_a_claim_stays(url, soon, content
     folder.claim()
     folder.release()
     assert system.cat_file(f"{root}/run-20260131.json") == content
+
+
+@pytest.mark.parametrize("content", [b"", b'{"run": "a', b'{"run": "a"}'])
+def test_a_file_in_which_no_claim_was_written_for_long_is_not_waited_for(url, monkeypatch, content):
+    folder = of(url)
+    folder.check()
+    system, root = fsspec.core.url_to_fs(url)
+    system.pipe_file(f"{root}/run-0123abcd.json", content)
+    now = claim.time.time()
+    monkeypatch.setattr(claim, "time", SimpleNamespace(time=lambda: now + 1000.0, sleep=None, monotonic=lambda: 0.0))
+    folder.claim()
+    folder.release()
+    assert claims(url) == ["run-0123abcd.json"]
 
 
 def test_a_claim_of_another_version_counts_as_long_as_it_is_renewed(url, soon, monkeypatch):

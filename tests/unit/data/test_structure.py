@@ -19,11 +19,15 @@ class Pair(NamedTuple):
     second: list[str]
 
 
-def test_named_tuples_become_plain_ones():
+def test_places_in_named_tuples_are_in_plain_ones():
     flat = []
     places = numbered(Pair("x1", ["x2"]), flat)
     assert (type(places), places, flat) == (tuple, (0, [1]), ["x1", "x2"])
-    assert filled(Pair(0, [1]), flat.__getitem__) == ("x1", ["x2"])
+
+
+def test_named_tuples_are_filled_as_such():
+    assert filled(Pair(0, [1]), "ab".__getitem__) == Pair("a", ["b"])
+    assert type(filled(Pair(0, [1]), "ab".__getitem__)) is Pair
 
 
 def test_leaves_are_what_is_there():

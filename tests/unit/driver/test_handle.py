@@ -178,3 +178,25 @@ async def test_its_event_log_replays(held, tmp_path):
     compared = replay(lines)
     assert len(compared) == len(lines) - 1 > 5
     assert all(then == now for then, now in compared)
+
+
+async def test_ctrl_c_while_the_log_is_waited_for_leaves_the_result(held, monkeypatch):
+    def at_once(function, *args):
+        """Run what need not wait, as the run is over."""
+        with pytest.raises(StopIteration) as returned:
+            function(*args).send(None)
+        return returned.value.value
+
+    def interrupted(history, result):
+        raise KeyboardInterrupt
+
+    async with held(worker=1, finish=lambda result: result.results["worker"][0] * 2) as (it, run):
+        await it.running()
+        it.returns(0, 21)
+        assert await run.result() == 42
+        monkeypatch.setattr("dask_train.driver.history.History.deliver", interrupted)
+        monkeypatch.setattr(it.scheduler, "asynchronous", False)
+        monkeypatch.setattr(it.scheduler, "run", at_once)
+        with pytest.raises(KeyboardInterrupt) as raised:
+            run.result()
+    assert raised.value.result == 42

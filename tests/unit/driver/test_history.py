@@ -135,6 +135,23 @@ def test_when_roles_that_join_were_placed_is_kept():
     assert attempt.joined == {"worker/2": 3.0}
 
 
+def test_when_roles_have_left_is_kept_until_they_join_again():
+    run = Drive(agree=True, in_place=True, recovery=RecoveryPolicy(scope="in_place"))
+    run.running(1.0)
+    for rank in range(2):
+        run.of(rank, messages.Meets, 1.5, address=f"a:{rank}", size=0)
+    run.happens(events.ResizeAsked, 2.0, number=0, size=3)
+    run.happens(events.Placed, 3.0, places={"worker/2": "c"})
+    assert run.history.attempts[0].left == {}
+    run.happens(events.ResizeCancelled, 4.0, number=0)
+    run.of(2, messages.Exited, 5.0, cause="killed.")
+    assert run.history.attempts[0].left == {"worker/2": 5.0}
+    run.happens(events.ResizeAsked, 6.0, number=1, size=3)
+    run.happens(events.Placed, 7.0, places={"worker/2": "c"})
+    (attempt,) = run.history.attempts
+    assert (attempt.joined, attempt.left) == ({"worker/2": 7.0}, {})
+
+
 @pytest.mark.parametrize(
     ("finish", "outcome"),
     [

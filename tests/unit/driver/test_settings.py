@@ -59,5 +59,6 @@ def test_a_name_that_was_given_counts():
 def test_resources_are_those_of_the_roles():
     run = RunSettings(resources={"GPU": 1})
     assert run.needs(["ps", "worker"]) == {"worker": {"GPU": 1.0}}
+    assert RunSettings(resources={"GPU": 0, "RAM": 1}).needs(["worker"]) == {"worker": {"RAM": 1.0}}, "0 needs none"
     with pytest.raises(ValueError, match="names role 'scorer'"):
         RunSettings(resources={"scorer": {"GPU": 1}}).needs(["worker"])

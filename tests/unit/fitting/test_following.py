@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -125,3 +127,21 @@ def test_fit_refuses_them_before_anything_starts():
     for settings, why in (({"batch_size": 7}, "8 workers share it"), ({"recovery": None}, "needs recovery='in_place'")):
         with pytest.raises(ValueError, match=why):
             dt.fit(torch.nn.Linear(3, 2).double(), rows, targets, workers=(2, 8), **of_torch, **settings)
+
+
+def test_threads_for_servers_and_a_scorer_are_counted_before_it_begins(monkeypatch):
+    import keras
+
+    from dask_train.fitting import start
+    from dask_train.fitting.keras_models import KERAS_MODELS
+
+    asked = {}
+    monkeypatch.setattr(start, "followed_workers", lambda *_, **given: asked.update(given) or 1)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = np.zeros((64, 3)), np.zeros((64, 1))
+    arguments = {"workers": (1, 8), "ps": 2, "scorer": 1, "validation_data": rows}
+    call = start._checked(KERAS_MODELS, model, *rows, arguments)
+    call = replace(call, run=replace(call.run, client=object()))
+    assert start.number_to_begin_with(KERAS_MODELS, call) == 1
+    assert asked == {"on_one_host": False, "beside": 3}

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dask_train.process import role_child
 from dask_train.process.messages import Answer, CallFunction, Mapped
 from dask_train.process.role_child import RoleChild
 from dask_train.process.templates import GivenUpError, ProcessStart
@@ -162,6 +163,31 @@ def test_its_end_is_told_whatever_fails(no_leaks, no_descriptors, signal_number)
     name = {40: "signal 40", signal.SIGTERM: "SIGTERM"}[signal_number]
     assert ended == [f"its process {pid} was killed by {name}."]
     assert list(map(str, errors)) == ["an error of ours"]
+
+
+def test_one_that_can_not_be_sent_its_data_is_ended_with_why(no_leaks, monkeypatch):
+    ended = []
+
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.ETOOMANYREFS, "Too many references")
+
+    monkeypatch.setattr(socket, "send_fds", refuse)
+    monkeypatch.setattr(role_child, "NO_ROOM_S", 0.05)
+
+    async def run() -> None:
+        child = RoleChild("worker", 0, 0, on_message=print, on_exit=lambda _, cause: ended.append(cause))
+        process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        child._child._begun(process, os.pidfd_open(process.pid))
+        asyncio.get_running_loop().add_reader(child._child.pidfd, child._exited)
+        child._posting = asyncio.create_task(child._post())
+        child.tell(Answer(question=0, data=data([0])))
+        await asyncio.wait_for(child.done.wait(), 60)
+
+    with no_leaks():
+        asyncio.run(run())
+    (cause,) = ended
+    assert cause.startswith("its process was ended, as the system had no room to send it its data: ")
+    assert "Too many references" in cause
 
 
 # A start that is given up

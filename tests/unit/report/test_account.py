@@ -81,6 +81,17 @@ def test_an_attempt_of_all_roles_ends_also_those_that_had_joined(result):
     assert spans(result)["worker 2 · tcp://d:1"] == [("attempt 0", 1.5, 2.5)]
 
 
+def test_one_that_has_left_works_until_then_also_where_all_others_start_again_later(result):
+    first, second = result.attempts
+    first.places.update({"worker/2": "tcp://d:1", "worker/3": "tcp://e:1"})
+    first.left["worker/2"] = 11.0
+    second.places["worker/0"] = "tcp://a:1"
+    second.left["worker/3"] = 14.0
+    found = spans(result)
+    assert found["worker 2 · tcp://d:1"] == [("attempt 0", 0.0, 1.0)]
+    assert found["worker 3 · tcp://e:1"] == [("attempt 0", 0.0, 4.0)]
+
+
 def test_other_metrics_have_curves_over_epochs(result, tmp_path):
     result.history.update(auc=[0.5, 0.6], val_auc=[float("nan"), 0.55], lr=["x", None])
     page = result.report(tmp_path / "run.html").read_text()

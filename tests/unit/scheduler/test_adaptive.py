@@ -172,3 +172,18 @@ def test_the_operation_is_that_of_dask():
     assert answered.handlers["adaptive_target"](target_duration=7) == 7
     assert target.is_asked()
     assert "target_duration" in Scheduler.adaptive_target.__annotations__
+
+
+def test_pages_of_the_scheduler_have_the_same_answer_and_only_one_of_them_is_for_clusters(cluster):
+    from distributed.http.scheduler.api import AdaptiveTargetHandler
+
+    adaptive, written = cluster(a=1), []
+    adaptive.asks()
+    adaptive.ask("r1", 4)
+    adaptive.now += 100.0
+    assert adaptive.scheduler.adaptive_target() == 4, "as metrics show it"
+    assert not adaptive.target.is_asked()
+    page = SimpleNamespace(server=adaptive.scheduler, set_header=lambda *_: None, write=written.append)
+    AdaptiveTargetHandler.get(page)
+    assert written == ['{"workers": 4}']
+    assert adaptive.target.is_asked()

@@ -199,6 +199,11 @@ def test_resources_of_tasks_and_of_roles_count(cluster):
     assert waiting.granted
 
 
+def test_none_of_a_resource_needs_no_dask_worker_that_declares_it(cluster):
+    assert cluster.granted("r1", 1, GPU=0) == ["a"]
+    assert cluster.granted("r2", 1) == ["b"], "others are served as well"
+
+
 def test_only_the_dask_workers_that_were_named(cluster):
     assert set(cluster.granted("r1", 2, on=["b", "gone"])) == {"b"}
     assert not cluster.ask("r2", 1, on=["b"]).granted
@@ -316,6 +321,26 @@ def test_dask_workers_that_carry_roles_or_could(cluster):
     assert cluster.placement_queue.num_places(run, {}, None, "h") == 2, "another run waits for room"
     cluster.scheduler.workers["a"].status.name = "closing"
     assert cluster.placement_queue.num_places(run, {}, None, "h") == 1
+
+
+@pytest.mark.parametrize(
+    ("threads", "num_used", "beside", "count"),
+    [
+        ({"a": 1, "b": 1, "c": 1, "d": 1}, 0, 0, 4),
+        ({"a": 1, "b": 1, "c": 1, "d": 1}, 1, 1, 2),
+        ({"a": 1, "b": 1, "c": 1, "d": 1}, 2, 3, -1),  # so it begins with the least number
+        ({"a": 1, "b": 1, "c": 1, "d": 1}, 0, 1, 4),  # five roles share four threads that nothing else uses
+        ({"a": 2, "b": 1, "c": 1}, 1, 1, 2),
+        ({"a": 3, "b": 1, "c": 1}, 1, 1, 3),
+    ],
+)
+def test_other_roles_need_threads_too(a_scheduler, threads, num_used, beside, count):
+    cluster = Cluster(a_scheduler(**threads))
+    if num_used:
+        assert len(cluster.granted("r1", num_used)) == num_used
+    assert cluster.placement_queue.num_places(None, {}, None, beside=beside, on_one_host=False) == count
+    if count > 0:
+        assert cluster.ask("r2", count + beside).granted, "there is room for all of them now"
 
 
 def test_a_run_that_follows_dask_workers_takes_those_of_one_host(cluster):

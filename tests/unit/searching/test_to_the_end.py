@@ -142,3 +142,15 @@ def test_what_can_not_be_kept_in_the_end_ends_it_with_its_result():
         trained(slots(), study, Display(), SearchResult)
     assert raised.value.result.study is study.study
     assert study.log.ends == [(raised.value, None)]
+
+
+@pytest.mark.parametrize("error", [None, PlacementError("There is no room.")])
+def test_ctrl_c_while_the_log_is_waited_for_leaves_what_was_found(error):
+    class Slow(Log):
+        def end(self, failure: Any, best: Any) -> None:
+            raise KeyboardInterrupt
+
+    study = Study("COMPLETE", log=Slow())
+    with pytest.raises(KeyboardInterrupt) as raised:
+        trained(slots(error), study, Display(), SearchResult)
+    assert raised.value.result.study is study.study

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from dataclasses import dataclass
@@ -88,3 +89,25 @@ def test_files_that_can_not_be_opened_are_an_error(no_leaks, no_descriptors):
             send(ours, Brought(text="both", data=Files(descriptors=[0, 0])))
             with no_descriptors(), pytest.raises(OSError, match="too many open files"):
                 next(messages_from(theirs))
+
+
+@pytest.mark.parametrize("num_refusals", [3, 1000])
+def test_files_wait_for_room_in_the_system_for_as_long_as_the_socket(no_leaks, monkeypatch, num_refusals):
+    send_fds, refusals = socket.send_fds, [errno.ETOOMANYREFS] * num_refusals
+
+    def refuse(*args):
+        if refusals:
+            raise OSError(refusals.pop(), "no room")
+        return send_fds(*args)
+
+    monkeypatch.setattr(socket, "send_fds", refuse)
+    with no_leaks():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.settimeout(60.0 if num_refusals == 3 else 0.1)
+            if num_refusals == 3:
+                send(ours, Brought(text="one", data=Files(descriptors=[0])))
+                os.close(*descriptors_of(next(messages_from(theirs))))
+            else:
+                with pytest.raises(OSError, match="no room"):
+                    send(ours, Brought(text="one", data=Files(descriptors=[0])))

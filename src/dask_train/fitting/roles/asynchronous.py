@@ -234,7 +234,7 @@ class AsynchronousWorker(Worker):
             outcome = replace(outcome, stop_reason=f"a callback stopped training in epoch {callbacks.epoch + 1}")
         counts = self.loop.held
         self._count_all_rows(outcome, counts["counted"])
-        return self.handed_over(replace(outcome, steps=sum(counts["steps"].values())))
+        return self.handed_over(replace(outcome, steps=self.servers.counts.num_taken(counts["steps"])))
 
     def _count_all_rows(self, outcome: Outcome, counted: dict[int, list[np.ndarray]]) -> None:
         """Let the history have the metrics of all rows of each epoch, as the servers have counted them."""

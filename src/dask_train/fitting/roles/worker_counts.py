@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -73,3 +73,8 @@ class WorkerCounts:
         stretches = self.stretches(rank)
         ended = [(first, steps if stop is None else min(stop, steps), size) for first, stop, size in stretches]
         return [each for each in ended if each[0] < each[1]]
+
+    def num_taken(self, steps_by_rank: Mapping[int, int]) -> int:
+        """Return how many steps workers have taken that are before these: none of batches that were others' alone."""
+        ended = (each for rank, steps in steps_by_rank.items() for each in self.taken(rank, steps))
+        return sum(stop - first for first, stop, _ in ended)

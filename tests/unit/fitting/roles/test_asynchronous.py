@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import keras
@@ -174,3 +175,16 @@ def test_an_epoch_whose_last_batch_leaves_worker_0_without_rows_has_the_loss_of_
     np.testing.assert_allclose(worker.stepped(StepLogs(logs), ends=True)["loss"], shown)
     np.testing.assert_allclose(worker.model.get_metrics_result()["loss"], shown)
     assert sent == [(2, None)]
+
+
+def test_steps_before_a_worker_has_joined_are_none_of_its_own():
+    @dataclass
+    class Left:
+        steps: int = 0
+
+    worker = object.__new__(AsynchronousWorker)
+    worker.leads, worker.model = True, SimpleNamespace(stop_training=False)
+    worker.servers = SimpleNamespace(counts=WorkerCounts(((0, 1), (100, 2), (150, 1))))
+    worker.loop = SimpleNamespace(outcome=lambda _: Left(), held={"steps": {0: 200, 1: 150}, "counted": {}})
+    worker._count_all_rows, worker.handed_over = (lambda *_: None), (lambda outcome: outcome)
+    assert worker.outcome(None).steps == 250
