@@ -268,7 +268,7 @@ def test_a_run_shrinks_when_dask_workers_of_either_host_are_retired(hosts, no_le
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [[], ["1 training"], ["0 now"], ["2 training"]], ids=str)
+@pytest.mark.parametrize("kills", [["1 training"], ["0 training"], ["2 training"]], ids=str)
 def test_workers_that_are_lost_while_others_join_or_leave_over_hosts_are_replaced(
     cluster, tmp_path, fixed, wait_for, kills
 ):
@@ -277,9 +277,10 @@ def test_workers_that_are_lost_while_others_join_or_leave_over_hosts_are_replace
     doors = Doors(tmp_path, first, last)
     run = resized_modules.fitted(cluster.client, doors, recovery="in_place", wait=False)
     resized(run, doors, first, 3, wait_for, *kills)
-    resized(run, doors, last, 2, wait_for, *kills)
+    again = [kill for kill in kills if not kill.startswith("2")]  # which leaves before its next step
+    resized(run, doors, last, 2, wait_for, *again)
     result = run.result()
-    assert len(result.attempts) == 1 + 2 * len(kills), [attempt.reason for attempt in result.attempts]
+    assert len(result.attempts) == 1 + len(kills) + len(again), [attempt.reason for attempt in result.attempts]
     resized_modules.check_same(result, fixed)
 
 
