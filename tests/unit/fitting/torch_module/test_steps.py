@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from dask_train.data.columns import Columns
-from dask_train.fitting.torch_module.steps import ModuleSteps, left_as_it_was, refilled_with
+from dask_train.fitting.torch_module.steps import ModuleSteps, left_as_it_was, refilled
 
 ROWS = 11
 _random = np.random.default_rng(0)
@@ -368,5 +368,5 @@ def test_named_tuples_keep_their_class():
         mean: Any
         scale: Any
 
-    made = refilled_with(Outputs(torch.ones(1), [torch.zeros(1)]), lambda one: one + 1)
+    made = refilled(Outputs(torch.ones(1), [torch.zeros(1)]), [torch.full((1,), 2.0), torch.ones(1)])
     assert (type(made), made.mean.item(), made.scale[0].item()) == (Outputs, 2, 1)
