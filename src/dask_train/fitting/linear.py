@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -34,6 +34,7 @@ from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearInPlace, LinearRole
 from dask_train.linear_model.validating import ScoredRows
 from dask_train.report.account import MetricCurves
+from dask_train.run.stop_rule import StopRule
 from dask_train.shared_data.segments import is_data_set
 from dask_train.trainers.common.task import LoopTask
 from dask_train.trainers.settings import ModelSettings
@@ -116,7 +117,8 @@ class LinearModels(ModelKind):
         return FitRows(data=posed, inputs=posed.inputs(workers))
 
     def prepared(self, call: FitCall, rows: FitRows) -> dict[str, Any]:
-        """Return what a checkpoint has to have been made with."""
+        """Check what ``stop`` looks at, and return what a checkpoint has to have been made with."""
+        _check_one_loss([*call.run.epoch_rules, call.run.stop], rows.data.columns[1])
         return _configuration(call.model, rows.data) if call.run.checkpoint else {}
 
     def one_per_dask_worker(self, call: FitCall) -> bool:  # noqa: ARG002 - as of all
@@ -167,6 +169,22 @@ class LinearModels(ModelKind):
         task = LoopTask(**trial_fields())
         role = LinearRole(problem=posed.problem, task=task, places=places, indicators=indicators, validation=validation)
         return TrialSpec(work=role, model=taken)
+
+
+def _check_one_loss(rules: Sequence[StopRule | None], y: Any) -> None:
+    """Check that no rule looks at the losses of several targets, which are fitted one after the other.
+
+    Raises
+    ------
+    ValueError
+        One does: once met by one target, it would leave out those that follow, and patience would compare them.
+    """
+    if y.ndim == 2 and y.shape[1] > 1 and any("loss" in rule.names for rule in rules if rule is not None):
+        raise ValueError(
+            f"stop looks at loss, and y has {y.shape[1]} columns: they are fitted one after the other, each with a loss "
+            "of its own, and the first one that met the rule would end the fit of all. Pass one column, y[:, 0], or a "
+            "rule of steps or seconds."
+        )
 
 
 def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:

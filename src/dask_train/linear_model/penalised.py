@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
+from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.checks import check_number, check_solving
 from dask_train.linear_model.estimating import warn
 from dask_train.linear_model.fitting import Fitted
@@ -95,6 +97,13 @@ class ElasticNet(LinearRegression):
         def take(fits: list[Fitted]) -> None:
             for each in fits:
                 warn(each, task)
+            left = [str(number) for number, each in enumerate(fits) if each.stopped and each.steps == 0]
+            if left and len(fits) > 1:
+                warn_at_the_call(
+                    f"The fit was stopped before the targets {', '.join(left)} of {len(fits)} were begun: their "
+                    "coefficients are those from which a fit begins. Fit again, or resume from a checkpoint.",
+                    ConvergenceWarning,
+                )
             self._keep(np.concatenate([each.coef for each in fits]).T, columns[1].ndim)
             steps = [each.steps for each in fits]
             self.n_iter_: Any = steps[0] if len(steps) == 1 else steps

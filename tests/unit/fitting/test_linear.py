@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import dask_train as dt
 from dask_train.data.columns import Column, Columns
@@ -131,6 +131,23 @@ def test_columns_of_a_frame_are_named(tmp_path):
 def test_what_can_not_be_is_refused(given, told):
     with pytest.raises(ValueError, match=told):
         dt.fit(**{"model": model(), "x": X, "y": Y, "workers": 0, **given})
+
+
+@pytest.mark.parametrize("stop", ["loss < 0.3", dt.Patience("loss", 3), ["seconds > 9", "loss < 1"]], ids=str)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_rule_that_looks_at_the_loss_of_several_targets_is_refused(stop, lazy):
+    x, y = (da.from_array(each, chunks=50) if lazy else each for each in (X, np.column_stack([X[:, 0], X[:, 1]])))
+    with pytest.raises(ValueError, match="stop looks at loss, and y has 2 columns"):
+        dt.fit(ElasticNet(0.1), x, y, workers=0, stop=stop)
+    assert dt.fit(ElasticNet(0.1), x, y[:, :1], workers=0, stop=stop).model.coef_.shape == (3,)
+
+
+def test_targets_that_were_not_begun_when_a_fit_was_stopped_are_named():
+    y = np.column_stack([X[:, 0], X[:, 1], X[:, 2]])
+    with pytest.warns(ConvergenceWarning, match=r"stopped before the targets 1, 2 of 3 were begun"):
+        result = dt.fit(ElasticNet(0.1), X, y, workers=0, stop=after(1))
+    assert result.model.coef_[0].any()
+    assert not result.model.coef_[1:].any()
 
 
 def test_how_long_to_train_is_the_estimators():
