@@ -93,7 +93,10 @@ def _solved(
     if sample is not None and (ranks.steps.state is None or solver == "admm"):
         part = problem.of(sample)
         near, _, _ = _minimum(ranks, part, solver, start, max(tol, sample.tol), max_iter, UNASKED)
-        if _value(problem, near, 2 if solver == "newton-cd" else 1) <= _value(part, start, 0):  # of NaN it is false
+        order = 2 if solver == "newton-cd" else 1
+        is_nearer = _value(problem, near, order) <= _value(part, start, 0)  # of NaN it is false
+        # The first rank decides: processors of several kinds may round a tie differently, and would make other calls.
+        if ranks.broadcast(np.array(float(is_nearer))):
             start = near
             if solver in WITH_HESSIAN:
                 hessians = part.evaluate(near, 2)[2], part.own(near, 2)[2]

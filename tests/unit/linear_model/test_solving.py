@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dask_train.linear_model import solving
 from dask_train.linear_model.coordinate_descent import soft
 from dask_train.linear_model.families import Family, Logistic
 from dask_train.linear_model.objective import Objective
@@ -102,6 +103,27 @@ def test_a_sample_is_fitted_first_and_changes_nothing_of_the_end(solver, good):
     coef, _, converged = solved(Alone(), of, solver, np.zeros(4), 1e-9, 5000, sample)
     assert converged
     np.testing.assert_allclose(coef, wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("first", [-1.0, 1.0], ids=["the first takes it", "others take it"])
+def test_ranks_take_a_sample_where_the_first_one_does(solver, first, ranks_of, monkeypatch):
+    """Processors that round differently may see a tie differently, and would make other calls from there."""
+    value = solving._value
+
+    def rounded(problem, coef, order):
+        leads = getattr(problem, "_objective", problem)._ranks.world_rank == 0
+        return value(problem, coef, order) + (first if leads else -first) * (order > 0)
+
+    def task(rank):
+        at = slice(0, 30) if rank.world_rank else slice(30, None)
+        of = objective(X[at], BINARY[at], Logistic(), ranks=rank, penalty=0.1)
+        sample = Sample([rows_of(X[at][::2], BINARY[at][::2])], 30.0, 1e-3)
+        return solved(rank, of, solver, np.zeros(4), 1e-9, 5000, sample)
+
+    monkeypatch.setattr(solving, "_value", rounded)
+    (coef, *_), other = ranks_of([()] * 2, task)
+    assert coef.tobytes() == other[0].tobytes()
 
 
 def test_a_sample_that_is_all_the_rows_leaves_no_more_than_a_look():
