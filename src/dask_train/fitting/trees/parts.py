@@ -124,7 +124,7 @@ def as_parts(partitions: Iterable[Sequence[np.ndarray]], columns: Columns, what:
     Raises
     ------
     ValueError
-        Targets or weights are not finite, or weights are negative.
+        Targets, weights or numbers of queries are not finite, or weights are negative.
     """
     parts = [_part(arrays, columns) for arrays in partitions]
     check_numbers(parts, what)
@@ -132,7 +132,7 @@ def as_parts(partitions: Iterable[Sequence[np.ndarray]], columns: Columns, what:
 
 
 def check_numbers(parts: Iterable[TreeRows], what: str) -> None:
-    """Check that targets, weights and first scores are finite: libraries differ in what they make of others.
+    """Check that all but features are finite: libraries differ in what they make of others.
 
     Nor may weights be negative: XGBoost refuses them, and LightGBM makes trees of no use of them.
 
@@ -142,7 +142,13 @@ def check_numbers(parts: Iterable[TreeRows], what: str) -> None:
         Some are.
     """
     for part in parts:
-        for name, values in (("targets", part.y), ("weights", part.sample_weight), ("first scores", part.margin)):
+        numbers = {
+            "targets": part.y,
+            "weights": part.sample_weight,
+            "first scores": part.margin,
+            "numbers of queries": part.qid,  # each that is NaN would be another query
+        }
+        for name, values in numbers.items():
             if values is not None and values.dtype.kind == "f" and (bad := int((~np.isfinite(values)).sum())):
                 raise ValueError(
                     f"{what}: {bad:,} of {values.size:,} {name} in one partition are NaN or infinite. Only features "

@@ -91,7 +91,8 @@ def test_codes_become_categories_again():
 
 
 @pytest.mark.parametrize(
-    ("column", "what"), [("y", "targets"), ("sample_weight", "weights"), ("margin", "first scores")]
+    ("column", "what"),
+    [("y", "targets"), ("sample_weight", "weights"), ("margin", "first scores"), ("qid", "numbers of queries")],
 )
 def test_only_features_may_be_missing(column, what):
     with pytest.raises(ValueError, match=rf"Validation: 1 of 3 {what} in one partition are NaN or infinite"):
