@@ -36,8 +36,8 @@ class ScoredRows:
     def scores(self, problem: Any, found: Any, session: Any) -> dict[str, float]:
         """Return ``val_loss``, and ``val_accuracy`` of classes or ``val_r2`` of least squares; all ranks at once.
 
-        The loss is the mean that the problem minimises, without penalties and without what does not depend on the
-        model.
+        The loss is the mean over the rows, each with its own weight: without penalties, weights of classes, and what
+        does not depend on the model. So it compares models whose penalties or weights of classes differ.
 
         Parameters
         ----------
