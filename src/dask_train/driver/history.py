@@ -178,8 +178,10 @@ class History:
             if not (left := left - score.keys()):
                 return
             seen |= score.keys()
-        if left:
-            names = sorted(seen - ORIGIN)
+        names = sorted(seen - ORIGIN)
+        place = self._job.checkpoint
+        was_over = place is not None and place.resume and not names and not self.most_steps  # nothing was left to train
+        if left and not was_over:
             reported = f"Roles reported {', '.join(names[:20])}." if names else "Roles reported no scores."
             hint = nearest(min(left), names)
             self.notice(f"stop looks at {', '.join(sorted(left))}, which was never reported. {reported}{hint}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.driver.history import History
 from dask_train.process.messages import Accounted, Pictured, Progress, Reported
 from dask_train.run import events, messages
@@ -25,7 +26,7 @@ class Drive:
 
     def __init__(self, **settings: Any) -> None:
         plan = RunPlan(counts={"worker": 2}, training=frozenset({"worker"}), **settings)
-        self.history = History(SimpleNamespace(id="run-1"))
+        self.history = History(SimpleNamespace(id="run-1", checkpoint=None))
         self.state, _ = begin(plan, 0.0)
         self.history.begin(self.state)
         self.said: list[str] = []
@@ -247,6 +248,19 @@ def test_a_rule_that_waited_for_what_nobody_reports_is_told_of(rule, scores, tol
     wanted = [f"stop looks at val_loss, which was never reported. {told}"] if told else []
     assert history.notices == wanted
     assert capsys.readouterr().err.count("never reported") == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("resume", "scores", "steps", "num_told"),
+    [(True, [], 0, 0), (True, [], 1, 1), (True, [{"loss": 1.0}], 0, 1), (False, [], 0, 1)],
+)
+def test_nothing_is_told_of_a_rule_where_a_checkpoint_left_nothing_to_train(resume, scores, steps, num_told):
+    history = Drive().history
+    history._job.checkpoint = CheckpointPlace(url="kept", run="run-1", resume=resume)
+    history.most_steps = steps
+    history.scores.extend(scores)
+    history.finished(Finish(verdict=Verdict.OK), Threshold("val_loss < 0.1"))
+    assert len(history.notices) == num_told
 
 
 @pytest.mark.parametrize("finish", [None, Finish(verdict=Verdict.OK, what="stopped"), Finish(verdict=Verdict.STALLED)])

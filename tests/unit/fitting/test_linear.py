@@ -72,6 +72,13 @@ def test_what_was_stopped_resumes_to_the_same_bits(tmp_path, estimator):
     assert (result.history, result.epoch) == (whole.history, whole.epoch)
 
 
+def test_what_resumes_where_its_rule_was_met_takes_no_step_and_misses_no_score(tmp_path):
+    rule = {"stop": "loss < 0.65", "checkpoint": tmp_path}
+    cut = fitted(model(), **rule)
+    again = fitted(model(), **rule, resume=True)
+    assert (again.history, again.notices) == (cut.history, [])
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
