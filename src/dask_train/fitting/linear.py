@@ -181,8 +181,8 @@ def _check_one_loss(rules: Sequence[StopRule | None], y: Any) -> None:
     """
     if y.ndim == 2 and y.shape[1] > 1 and any("loss" in rule.names for rule in rules if rule is not None):
         raise ValueError(
-            f"stop looks at loss, and y has {y.shape[1]} columns: they are fitted one after the other, each with a loss "
-            "of its own, and the first one that met the rule would end the fit of all. Pass one column, y[:, 0], or a "
+            f"stop looks at loss, and y has {y.shape[1]} columns: they are fitted one after the other, each with its "
+            "own loss, and the first one that met the rule would end the fit of all. Pass one column, y[:, 0], or a "
             "rule of steps or seconds."
         )
 

@@ -235,7 +235,7 @@ class LinearEstimator(BaseEstimator):
 
 
 def repeated(labels: np.ndarray) -> np.ndarray:
-    """Return distinct labels, each twice: if all differ, scikit-learn warns that they could be those of a regression."""
+    """Return distinct labels, each twice: if all differ, scikit-learn warns that they could be of a regression."""
     return np.repeat(np.unique(labels), 2)
 
 
