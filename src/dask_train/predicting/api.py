@@ -56,9 +56,9 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     ----------
     model
         A built Keras model; a torch module, also one that was scripted, traced or exported; the path or URL of what
-        ``result.save`` has written, or of a ``.keras`` file, which each Dask worker reads (any that fsspec opens); an
-        estimator of scikit-learn, XGBoost
-        or LightGBM; a booster of these two; or a function of an array or frame.
+        ``result.save`` has written, or of a ``.keras`` file, which each Dask worker reads (any that fsspec opens) if it
+        has Keras' own layers alone; an estimator of scikit-learn, XGBoost or LightGBM; a booster of these two; or a
+        function of an array or frame.
     x
         A Dask or NumPy array with rows along its first axis, of any rank, and of text too for Keras on TensorFlow; a
         tuple, list or dict of them, for models of several inputs (a function or module gets a tuple as arguments, a
