@@ -14,7 +14,7 @@ from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conforming import conformed, matched, without_missing_labels
-from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_in
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in, only_categories, structure_in
 from dask_train.collections.schema.kinds import column_for
 from dask_train.compat.dask import meta_of
 
@@ -42,6 +42,7 @@ class Conformer:
     ) -> None:
         self._known, self._learns, self._coded = known or FrameSchema(columns=()), learns, coded
         self._is_whole = coded and not missing
+        self._shown: Any = None
         self._columns: list[FrameColumn] = []
         self._targets: list[FrameColumn] = []
 
@@ -71,9 +72,22 @@ class Conformer:
         """Return delayed frames as the model knows them, and the names of features in its structure."""
         names = list(names_in(features)) or [column.name for column in self._known.columns]
         features, _ = matched(what, self._known, features, names)
-        like = partial(Conformer, self._known, learns=self._learns, coded=self._coded)
-        task = partial(_conformed_part, like, what, features, left_out, targets)
-        return [delayed(task, pure=False)(part) for part in parts], features
+        known = self._known if self._shown is None else self._shown
+        task = delayed(partial(_conformed_part, self._alike(), what, features, left_out, targets), pure=False)
+        return [task(known, part) for part in parts], features
+
+    def shown_by(
+        self, what: str, part: Any, features: Any, left_out: Sequence[Any], targets: Sequence[Any]
+    ) -> Conformer:
+        """Return one for other delayed frames, which knows the categories that a delayed frame turns out to have."""
+        like = Conformer(self._known, learns=False, coded=self._coded)
+        like._shown = delayed(partial(_shown, self._alike(), what, features, left_out, targets), pure=False)(
+            self._known, part
+        )
+        return like
+
+    def _alike(self) -> Callable[[FrameSchema], Conformer]:
+        return partial(Conformer, learns=self._learns, coded=self._coded)
 
     def columns(
         self, what: str, columns: Mapping[Any, Any], features: Any, left_out: Sequence[Any], targets: Sequence[Any]
@@ -208,10 +222,36 @@ class Conformer:
 
 
 def _conformed_part(
-    like: Callable[[], Conformer], what: str, features: Any, left_out: Sequence[Any], targets: Sequence[Any], part: Any
+    like: Callable[[FrameSchema], Conformer],
+    what: str,
+    features: Any,
+    left_out: Sequence[Any],
+    targets: Sequence[Any],
+    known: FrameSchema,
+    part: Any,
 ) -> Any:
     """Make the frame of one partition as the model knows it; a dict of columns, too."""
-    conformer = like()
+    return _of_part(like(known), what, features, left_out, targets, part)
+
+
+def _shown(
+    like: Callable[[FrameSchema], Conformer],
+    what: str,
+    features: Any,
+    left_out: Sequence[Any],
+    targets: Sequence[Any],
+    known: FrameSchema,
+    part: Any,
+) -> FrameSchema:
+    """Return the categories that a partition shows, once it is made as the model knows it."""
+    conformer = like(known)
+    _of_part(conformer, what, features, left_out, targets, part)
+    return only_categories(conformer.schema(None) or known)
+
+
+def _of_part(
+    conformer: Conformer, what: str, features: Any, left_out: Sequence[Any], targets: Sequence[Any], part: Any
+) -> Any:
     if isinstance(part, Mapping):
         return conformer.columns(what, part, features, left_out, targets)
     if not is_frame(part):

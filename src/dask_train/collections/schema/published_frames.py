@@ -59,15 +59,16 @@ def _schema_of(what: str, value: Any) -> FrameSchema | None:
 def without_missing(what: str, data: Any, features: Any, label: Any) -> Any:
     """Return the same data, after a check that no category is missing, which has no code.
 
-    Of Dask, and of delayed partitions, the check is made in the task.
+    Of Dask, and of delayed partitions, the check is made in the task. Delayed partitions may have no categories at all:
+    nobody would know later which values their codes stand for.
 
     Raises
     ------
     ValueError
-        One is missing.
+        One is missing, or a delayed partition has categories.
     """
     if are_parts(data):
-        task = delayed(partial(without_missing, what, features=features, label=label), pure=False)
+        task = delayed(partial(_without_categories, what, features, label), pure=False)
         return [task(part) for part in data]
     if isinstance(data, Mapping):
         known = [name for name in data if name != label] if features is None else list(names_in(features))
@@ -78,3 +79,19 @@ def without_missing(what: str, data: Any, features: Any, label: Any) -> Any:
         return several if isinstance(data, list) else tuple(several)
     data = data if label is None else without_missing_labels(what, data, [label])
     return without_missing_codes(what, data, None if features is None else list(names_in(features)))
+
+
+def _without_categories(what: str, features: Any, label: Any, part: Any) -> Any:
+    """Return a delayed partition, of which no column has categories."""
+    is_named = is_frame(part) or isinstance(part, Mapping)
+    if (features is not None or label is not None) and not is_named:
+        return part  # what reads it says that it has no columns
+    several = [schema.categories for schema in frames_in(what, part, features, label) if schema is not None]
+    if coded := [name for categories in several for name in categories]:
+        raise ValueError(
+            f"Column {coded[0]!r} of a partition of {what} holds categories. A data set that is published of delayed "
+            "partitions does not keep their values, so codes would later be taken for those of other categories. "
+            "Publish a Dask frame, dask.dataframe.from_delayed(parts, meta=parts[0].compute().iloc[:0]); or make codes "
+            f"of them: frame[{coded[0]!r}].cat.codes."
+        )
+    return part
