@@ -28,8 +28,13 @@ def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSch
     Returns
     -------
     tuple
-        A schema for each column of the data set, None if it is made of an array. Empty if no column of any
-        frame has categories, and of delayed partitions, which tell nothing before they are computed.
+        A schema for each column of the data set, None if it is made of an array. Empty if all are, and of delayed
+        partitions, which tell nothing before they are computed.
+
+    Raises
+    ------
+    TypeError
+        A category, or the name of a column beside it, is of a type that JSON can't hold.
     """
     if isinstance(data, list) and any(isinstance(part, Delayed) for part in data):
         return ()
@@ -43,17 +48,25 @@ def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSch
     else:
         values = list(data) if isinstance(data, tuple | list) else [data]
     schemas = tuple(_schema_of(what, value) for value in values)
-    return schemas if any(each is not None and each.categories for each in schemas) else ()
+    return schemas if any(each is not None for each in schemas) else ()
 
 
 def _schema_of(what: str, value: Any) -> FrameSchema | None:
     meta = meta_of(value)
     structure = structure_of(meta)
-    if structure is None:
+    if not hasattr(meta, "iloc"):
         return None
     if is_frame(meta):
-        return schema_of(what, meta, structure, ())
-    return FrameSchema(columns=(column_for(what, structure, meta.dtype),), features=structure)
+        schema = schema_of(what, meta, structure, ())
+    else:
+        schema = FrameSchema(columns=(column_for(what, structure, meta.dtype),), features=structure)
+    try:
+        schema.to_json()  # as it is published once all is computed
+    except TypeError:
+        if schema.categories:
+            raise
+        return None  # of numbers with names that JSON can't hold nobody asks
+    return schema
 
 
 def without_missing(what: str, data: Any, features: Any, label: Any) -> Any:

@@ -16,7 +16,7 @@ from dask_train.collections.partition.form import Picks, is_frame, is_name, open
 from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.partition.reading import read
 from dask_train.collections.schema.conformer import Conformer
-from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import Source
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import Columns, SourceColumn
@@ -97,13 +97,13 @@ def tree_data(
                 "label=, whose columns go by names."
             )
     _check_label(what, meta_of(y))
-    x = like.inputs(what, like.ordered(what, x))
+    x = like.inputs(what, x) if hasattr(meta_of(x), "iloc") else x
     data = _made(what, (x, y, *others.values()), None, names, workers)
     targets = meta_of(y)
     if is_frame(x) and hasattr(targets, "iloc"):
         dtypes = dict(targets.dtypes) if is_frame(targets) else {targets.name: targets.dtype}
         like.note_targets(what, {name: dtype for name, dtype in dtypes.items() if name is not None})
-    return replace(data, schema=like.schema(structure_of(x)))
+    return replace(data, schema=like.schema_of(x))
 
 
 def _check_label(what: str, label: Any) -> None:

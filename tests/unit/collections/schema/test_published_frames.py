@@ -29,8 +29,9 @@ LAZY = dd.from_pandas(FRAME, npartitions=2)
         ({"kind": LAZY["kind"], "y": LAZY["y"]}, {"features": "kind", "label": "y"}, (KIND, Y)),
         ((LAZY[["a", "kind"]], np.ones(2)), {}, (BOTH, None)),
         (LAZY[["kind"]], {}, (FrameSchema.of(FRAME[["kind"]]),)),
-        (LAZY["a"], {}, ()),
-        (FRAME, {"features": "a"}, ()),
+        (LAZY["a"], {}, (A,)),
+        (FRAME, {"features": "a"}, (A,)),
+        (FRAME[["a"]].set_axis([pd.Timestamp(0)], axis=1), {}, ()),
         (np.ones(2), {}, ()),
         ([delayed(np.ones)(2)], {}, ()),
     ],
@@ -94,3 +95,9 @@ def test_labels_are_told_apart_and_other_columns_do_not_count() -> None:
     assert without_missing("data", TORN, ["a"], "y") is TORN
     assert without_missing("data", dict(TORN), "a", "y").keys() == dict(TORN).keys()
     pd.testing.assert_frame_equal(without_missing("data", LAZY, None, "y").compute(scheduler="sync"), FRAME)
+
+
+def test_categories_that_can_not_be_kept_are_refused_before_anything_is_computed() -> None:
+    months = FRAME.assign(kind=pd.Categorical(pd.period_range("2026", periods=2, freq="M")))
+    with pytest.raises(TypeError, match=r"Categories of column 'kind': Period.* JSON"):
+        frames_in("data", months, None, None)
