@@ -35,8 +35,8 @@ def mapped(value: Any, names: Names, change: Callable[[Any, Any], Any]) -> Any:
     A structure in which nothing changes is returned itself.
     """
     if isinstance(value, Mapping):
-        known = names if isinstance(names, Mapping) else {}
-        by_name = {name: mapped(below, known.get(name), change) for name, below in value.items()}
+        by_key = names if isinstance(names, Mapping) else {}
+        by_name = {name: mapped(below, by_key.get(name), change) for name, below in value.items()}
         return value if all(by_name[name] is below for name, below in value.items()) else by_name
     if isinstance(value, tuple | list):
         known = names if isinstance(names, tuple) and len(names) == len(value) else [None] * len(value)
