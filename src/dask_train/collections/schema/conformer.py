@@ -10,6 +10,7 @@ from typing import Any
 
 from dask import delayed
 
+from dask_train.collections.delayed import for_all
 from dask_train.collections.frames import in_order
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema import placed
@@ -83,9 +84,8 @@ class Conformer:
     ) -> Conformer:
         """Return one for other delayed frames, which knows the categories that a delayed frame turns out to have."""
         like = Conformer(self._known, learns=False, coded=self._coded)
-        like._shown = delayed(partial(_shown, self._alike(), what, features, left_out, targets), pure=False)(
-            self._known, part
-        )
+        task = partial(_shown, self._alike(), what, features, left_out, targets)
+        like._shown = for_all(task, self._known, part)
         return like
 
     def _alike(self) -> Callable[[FrameSchema], Conformer]:
