@@ -22,7 +22,7 @@ from dask_train.data.structure import leaves
 from dask_train.inputs.data import InputData
 from dask_train.inputs.published import of_named_segments, of_segments
 from dask_train.shared_data.published import as_source
-from dask_train.shared_data.segments import segments_in
+from dask_train.shared_data.segments import is_data_set, segments_in
 from dask_train.spelling import by_caller, named
 
 
@@ -69,7 +69,7 @@ def input_data(
                 "column of weights: sample_weight='name'."
             )
         return of_names(what, x, features, label, sample_weight, like)
-    if (segments := segments_in(x)) is not None:
+    if (segments := segments_in(x)) is not None and (y is None or is_data_set(x)):  # arrays of dt.persist may be inputs
         return of_segments(what, x, segments, [y, sample_weight], like)
     _check_not_delayed(what, [x, y, sample_weight])
     _check_no_name(what, x, y)

@@ -169,6 +169,11 @@ def _known(what: str, source: Source | SharedSegments, columns: Columns) -> Colu
     if rows is None or shape is None or len(shape) != 1:
         problem = "are not known before they are computed" if shape is None else f"have the shape {shape}"
         raise ValueError(f"{what}: rows of features {problem}. Pass a matrix, a row each, of Dask, NumPy or pandas.")
+    if any(each.dtype and np.dtype(each.dtype).kind in "mM" for each in rows):
+        raise TypeError(
+            f"{what} has an array of dates or spans of time. Make numbers of them, such as "
+            "(dates - dates.min()) / numpy.timedelta64(1, 'h')."
+        )
     return columns.with_rows(rows)
 
 

@@ -109,3 +109,10 @@ def test_numbers_of_queries_keep_all_digits(spread, dtype):
 def test_what_would_be_lost_is_refused_at_the_call(odd, told):
     with pytest.raises(TypeError, match=told):
         tree_data("data", odd, np.arange(3), {})
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[s]"])
+def test_arrays_of_dates_are_refused(dtype):
+    for x, y in ((X.astype(dtype), Y), (da.from_array(X.astype(dtype)), Y), (X, Y.astype(dtype))):
+        with pytest.raises(TypeError, match=r"data has an array of dates or spans of time\. Make numbers"):
+            tree_data("data", x, y, {})
