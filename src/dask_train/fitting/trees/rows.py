@@ -69,7 +69,7 @@ def tree_data(
     if x is None:
         raise ValueError(f"{what}: there are no features. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
     if segments_in(x) is not None:
-        return _published(what, x, y, others, features, label)
+        return _published(what, x, y, others, features, label, known)
     names, like = ["x", "y", *others], Conformer(known, coded=False)
     if "qid" in others:
         if features is not None or label is not None:
@@ -177,10 +177,12 @@ def _known(what: str, source: Source | SharedSegments, columns: Columns) -> Colu
     return columns.with_rows(rows)
 
 
-def _published(what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any) -> InputData:
+def _published(
+    what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any, known: FrameSchema | None
+) -> InputData:
     if odd := [name for name in others if name != "sample_weight"]:
         raise ValueError(f"{what}: a published data set has no {odd[0]}. Pass the collections themselves.")
-    like = Conformer(None, coded=False)
+    like = Conformer(known, coded=False)
     data = input_data(what, x, y, others.get("sample_weight"), features=features, label=label, like=like)
     places = [place for place in data.columns.places().values() if place is not None]
     if data.columns.labels is None or not all(isinstance(place, int) for place in places):
