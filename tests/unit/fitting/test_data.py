@@ -19,7 +19,7 @@ from dask_train.data.columns import Column
 from dask_train.data.one_hot import OneHot
 from dask_train.data.segment import Segment
 from dask_train.fitting.data import rows_of, run_inputs, split_off, validation_of
-from dask_train.inputs.making import input_data
+from dask_train.inputs.making import Several, input_data
 from dask_train.shared_data.segments import SharedSegments
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "y": [0, 1], "w": [1.0, 0.5]})
@@ -137,3 +137,18 @@ def test_categories_to_validate_on_that_the_data_does_not_tell_are_refused(x):
 def test_a_schema_says_which_categories_those_of_delayed_partitions_are():
     known = FrameSchema.of(OTHERS[["carrier"]])
     assert computed(validated_on([delayed(TRAINED)], of_carriers(["AA", "UA"]), known)) == [[[0], [2]], [0, 1]]
+
+
+def test_persisted_arrays_are_inputs_beside_targets_of_their_own(pool):
+    rows = {"part": Segment([np.ones((3, 2), "f4"), np.arange(3)])}
+    columns = [Column(dtype="<f4", row_shape=(2,)), Column(dtype="<i8", row_shape=())]
+    x, y = shared.arrays_of(rows, columns, (3,))
+    found = input_data("data", (x, y), np.ones(3), None).columns
+    assert (found.features, found.labels) == ((0, 1), 2)
+
+
+def test_labels_are_matched_by_name():
+    known = FrameSchema.of(FRAME, ["a"], ["y", "w"])
+    for label in (["w", "y"], Several(["w", "y"])):
+        data = input_data("data", FRAME, None, None, features=["a"], label=label, like=Conformer(known, learns=False))
+        assert [column.name for column in data.schema.targets] == ["y", "w"]

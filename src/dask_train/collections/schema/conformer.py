@@ -19,6 +19,7 @@ from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conforming import conformed, matched, without_missing_labels
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, only_categories, structure_in
 from dask_train.collections.schema.kinds import column_for
+from dask_train.collections.schema.unknown import unknown_categories
 from dask_train.compat.dask import meta_of
 
 # The name of labels that come from no frame.
@@ -134,7 +135,7 @@ class Conformer:
     def labels_in_order(self, label: Any) -> Any:
         """Return names of labels in the order in which the model was fitted with them, if they are the same."""
         ordered = placed.reordered(label, self._known.target_names)
-        return label if ordered is label else type(label)(ordered)
+        return type(label)(ordered) if isinstance(label, tuple) else ordered
 
     def inputs(self, what: str, x: Any) -> Any:
         """Return features as the model knows them, one frame or column or a structure of them; arrays as they are.
@@ -404,31 +405,3 @@ def _of_part(
         return part
     part, _ = conformer.named(what, part, features, left_out)
     return conformer.targets(what, part, targets)
-
-
-def check_no_categories(what: str, x: Any, features: Any, others: Sequence[Any]) -> None:
-    """Check that a model which takes codes, and of which no schema is known, gets no categories.
-
-    Raises
-    ------
-    ValueError
-        A column of a frame has some.
-    """
-    meta = meta_of(x)
-    if not hasattr(meta, "iloc"):
-        return
-    dtypes = dict(meta.dtypes) if is_frame(meta) else {meta.name: meta.dtype}
-    names = [name for name in dtypes if name not in others] if features is None else list(names_in(features))
-    for name in names:
-        if name in dtypes and CategoryColumn.has(dtypes[name]):
-            raise unknown_categories(what, name)
-
-
-def unknown_categories(what: str, name: Any) -> ValueError:
-    """Return the error of a column of categories for a model whose learnt categories are unknown."""
-    return ValueError(
-        f"Column {name!r} of {what} holds categories, of which the model takes codes, and the categories that it was "
-        "fitted with are not known here: the same codes would mean other values. Pass schema=result.schema of its fit, "
-        "or the path of what result.save has written; or, for a model of another origin, "
-        "schema=dt.FrameSchema.of(frame) of the frame that it was fitted with."
-    )
