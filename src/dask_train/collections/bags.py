@@ -11,6 +11,7 @@ import numpy as np
 from dask import delayed
 from dask.tokenize import tokenize
 
+from dask_train.collections.delayed import for_all
 from dask_train.collections.frames import FrameSource, arrays_of_parts
 from dask_train.collections.partition.kinds import is_row_array
 from dask_train.collections.partition.part import part
@@ -37,7 +38,7 @@ def bag_opened(what: str, data: Any) -> Any:
     if not is_bag(data):
         return data
     parts = data.to_delayed()
-    names = delayed(_names, pure=False)(what, parts[0])
+    names = for_all(_names, what, parts[0])
     make = delayed(_frame, pure=False)
     return [make(what, number, names, part) for number, part in enumerate(parts)]
 

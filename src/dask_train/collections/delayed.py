@@ -15,6 +15,9 @@ from dask_train.collections.persisted import delayed_persisted_nbytes
 from dask_train.collections.pickled import carried
 from dask_train.collections.source import Source
 
+# In keys of what the tasks of all partitions take.
+_FOR_ALL = "for-all-partitions-"
+
 
 @dataclass(frozen=True, kw_only=True)
 class DelayedSource(Source):
@@ -52,11 +55,22 @@ class DelayedSource(Source):
         plan = self._plan(part)
         return delayed(tuple, pure=False)([plan["names"], plan["is_tuple"]])
 
+    def delayed_for_all(self, part: Callable[..., Any]) -> list[Any]:
+        plan = self._plan(part)
+        graph = plan.__dask_graph__()
+        keys = [key for key in dict(graph) if str(key).startswith(_FOR_ALL)]
+        return [plan, *(Delayed(key, graph) for key in keys)]
+
     def _plan(self, part: Callable[..., Any]) -> Any:
         """Return what all partitions have to be like; under the same key each time it is asked for."""
         wanted = {"what": self.what, "picks": self.picks}
         first = self.values[0]
         return delayed(carried(part, None, wanted))(0, first, dask_key_name=f"form-{self.id}")
+
+
+def for_all(function: Callable[..., Any], *args: Any) -> Any:
+    """Return the delayed result of a function which the tasks of all partitions take; a stream keeps it for them."""
+    return delayed(function, pure=False)(*args, dask_key_name=f"{_FOR_ALL}{uuid4().hex}")
 
 
 def are_parts(data: Any) -> bool:

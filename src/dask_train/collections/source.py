@@ -74,6 +74,11 @@ class Source(ABC):
         """Return the same rows as they are now, whatever is written into NumPy arrays that the user has passed."""
         return self
 
+    def delayed_for_all(self, part: Callable[..., Any]) -> list[Any]:
+        """Return delayed results that the tasks of all partitions take; where nobody keeps them, each computes them."""
+        _ = part
+        return []
+
     def delayed_form(self, part: Callable[..., Any]) -> Any | None:
         """``(names, is_tuple)`` as one delayed result, where only the first partition can tell them; else None."""
         _ = part

@@ -32,6 +32,7 @@ from dask_train.run.messages import (
     Stop,
     WorkerLost,
 )
+from dask_train.run.state import ALIVE, RolePhase
 
 # How often a role's progress is noted; reports may come thousands a second.
 PROGRESS_S = 1.0
@@ -50,13 +51,21 @@ class AgentMessages:
             case WorkerLost():
                 self._dispatch.worker_lost(message.address)
                 self._context.happened(message)
-            case Stop() | DataFailed():
+            case Stop():
                 self._context.happened(message)
+            case DataFailed():
+                if of is None or self._reads(of):
+                    self._context.happened(message)
             case _:
                 assert of is not None
                 is_account = isinstance(message, messages.Accounted)  # comes late of one that was frozen, and replaced
                 if is_account or self._context.state.roles[of.key].attempt == of.attempt:
                     HANDLERS[type(message)](self, of, message)
+
+    def _reads(self, of: RoleProcess) -> bool:
+        """Return whether a role process still reads; the data of one that has ended, or is killed, is released."""
+        role = self._context.state.roles[of.key]
+        return role.attempt == of.attempt and role.phase in ALIVE and role.phase is not RolePhase.KILLED
 
     # Where the role is
 

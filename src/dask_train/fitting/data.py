@@ -11,7 +11,7 @@ import numpy as np
 from dask_train.collections.delayed import are_parts
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
-from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import OwnRows
 from dask_train.data.sparse_rows import is_sparse
 from dask_train.driver.settings import RunInputs
@@ -51,7 +51,12 @@ def rows_of(
         return data, None
     if settings.validation_data is None:
         return split_off(data, settings.validation_split)
-    like = Conformer(data.schema, missing=missing)
+    if are_parts(x) and data.schema is None:
+        targets, weights = list(names_in(label)), list(names_in(settings.sample_weight))
+        # Only computing shows which categories their codes stand for.
+        like = Conformer(known).shown_by("data", x[0], features, [*targets, *weights], targets)
+    else:
+        like = Conformer(data.schema or known, learns=False, missing=missing)
     return data, validation_of(settings.validation_data, features, label, settings.sample_weight, like)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -58,7 +59,10 @@ def schema_for(model: Any, schema: Any = None, options: Mapping[str, Any] | None
 
 
 def learnt_for(model: Any, schema: Any = None) -> FrameSchema | None:
-    """Return what further training of a model has to keep: categories, or the whole schema that was passed."""
+    """Return what further training of a model has to keep, or the whole schema that was passed.
+
+    That are categories, and the order of columns where the names are the same.
+    """
     try:
         known = schema_for(model, schema)
     except ValueError as error:
@@ -67,7 +71,9 @@ def learnt_for(model: Any, schema: Any = None) -> FrameSchema | None:
                 "To read it with other credentials, pass dt.FrameSchema.load(url, storage_options=...) as schema=."
             )
         raise
-    return known if known is None or schema is not None else only_categories(known)
+    if known is None or schema is not None:
+        return known
+    return replace(only_categories(known), inputs=known.names, outputs=known.target_names)
 
 
 def row_of_zeros(schema: FrameSchema) -> Any:

@@ -13,7 +13,7 @@ from dask_train.collections.delayed import are_parts
 from dask_train.collections.partition.form import is_frame, is_name
 from dask_train.collections.schema.category import listed
 from dask_train.collections.schema.conformer import Conformer
-from dask_train.collections.schema.frame_schema import names_in, structure_of
+from dask_train.collections.schema.frame_schema import names_in
 from dask_train.collections.source import OwnRows, Source
 from dask_train.collections.tensors import as_numpy
 from dask_train.compat.keras.layers import named_inputs
@@ -22,7 +22,7 @@ from dask_train.data.structure import leaves
 from dask_train.inputs.data import InputData
 from dask_train.inputs.published import of_named_segments, of_segments
 from dask_train.shared_data.published import as_source
-from dask_train.shared_data.segments import segments_in
+from dask_train.shared_data.segments import is_data_set, segments_in
 from dask_train.spelling import by_caller, named
 
 
@@ -69,22 +69,14 @@ def input_data(
                 "column of weights: sample_weight='name'."
             )
         return of_names(what, x, features, label, sample_weight, like)
-    if (segments := segments_in(x)) is not None:
+    if (segments := segments_in(x)) is not None and (y is None or is_data_set(x)):  # arrays of dt.persist may be inputs
         return of_segments(what, x, segments, [y, sample_weight], like)
     _check_not_delayed(what, [x, y, sample_weight])
     _check_no_name(what, x, y)
-    x = like.ordered(what, x)
+    x, y = like.inputs(what, x), like.targets(what, y)
     places, values = Columns.of(x, y, sample_weight)
-    inputs, targets = leaves(places.features), leaves(places.labels)
-    conformed = list(values)
-    for number in inputs:
-        conformed[number] = like.inputs(what, conformed[number])
-    for number in targets:
-        conformed[number] = like.targets(what, conformed[number])
-    value = tuple(as_numpy(what, each) for each in conformed)
-    return InputData(
-        value=value, columns=places.with_rows(list(map(_row_of, value))), schema=like.schema(structure_of(x))
-    )
+    value = tuple(as_numpy(what, each) for each in values)
+    return InputData(value=value, columns=places.with_rows(list(map(_row_of, value))), schema=like.schema_of(x))
 
 
 def of_names(
@@ -107,6 +99,7 @@ def of_names(
         There is no such column, or columns can't be put together.
     """
     is_open = is_frame(x) and segments_in(x) is None
+    label = like.labels_in_order(label)
     targets, weights = list(names_in(label)), list(names_in(sample_weight))
     if is_open:
         check_apart(what, targets, features)

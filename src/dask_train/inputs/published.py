@@ -7,6 +7,8 @@ from typing import Any
 
 from dask_train.collections.partition.form import resolved
 from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.placed import mapped, put
 from dask_train.data.columns import Columns
 from dask_train.data.selection import column_names
 from dask_train.data.structure import filled, leaves
@@ -79,11 +81,24 @@ def in_shared_memory(data: InputData) -> tuple[Any, Any, Any]:
 
 
 def _lying(what: str, x: Any, segments: SharedSegments, columns: Columns, like: Conformer) -> InputData:
-    """Return a data set with the schema of its frames, once it is seen that the model knows these codes."""
-    frames, schema = segments.frames, None
-    if frames:
-        inputs, targets = leaves(columns.features), leaves(columns.labels)
-        like.lying(what, [frames[number] for number in inputs], [frames[number] for number in targets])
-        features = filled(columns.features, lambda number: getattr(frames[number], "features", None))
-        schema = like.schema(None if isinstance(columns.features, list | tuple) else features)
+    """Return a data set with the schema of its frames, once it is seen that the model knows these columns."""
+    schema = None
+    if frames := segments.frames:
+        inputs = filled(columns.features, frames.__getitem__)
+        like.lying(what, inputs, filled(columns.labels, frames.__getitem__))
+        schema = like.schema(*_features(columns.features, inputs, frames))
     return InputData(value=x, columns=columns.with_rows(segments.schema), schema=schema)
+
+
+def _features(places: Any, inputs: Any, frames: Sequence[FrameSchema | None]) -> tuple[Any, Any]:
+    """Return how columns make the features, None unless they are as those of one frame; and their names by place."""
+    found: list[list[Any] | None] = []
+
+    def note(frame: FrameSchema | None, _: Any) -> None:
+        found.append(None if frame is None or frame.features is None else [column.name for column in frame.columns])
+
+    mapped(inputs, None, note)
+    flat = [name for names in found for name in names or ()]
+    are_of_one = None not in found and len(set(flat)) == len(flat) and not isinstance(places, list | tuple)
+    features = filled(places, lambda number: getattr(frames[number], "features", None)) if are_of_one else None
+    return features, put(inputs, found)

@@ -106,6 +106,9 @@ def together(named: Mapping[str, Any], compute: Compute) -> tuple[Any, ...]:
     frames = [each for each in columns if _is_dask_frame(each)]
     if len(frames) > 1:
         check_one_origin("The data", frames)  # by position, rows of one would be paired with others of the other
+        if len(frames) < len(columns):  # beside arrays nobody looks at their indexes later
+            found = iter(compute(frames))
+            columns = [next(found) if _is_dask_frame(each) else each for each in columns]
     if len(frames) == len(columns):
         return tuple(columns)
     arrays = [each if is_dask(each) else _in_memory(name, each) for name, each in zip(named, columns, strict=True)]

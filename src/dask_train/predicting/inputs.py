@@ -10,8 +10,9 @@ from dask_train.collections.bags import BagRows
 from dask_train.collections.blocks import with_whole_rows
 from dask_train.collections.frames import FrameSource, in_order, is_dask_frame
 from dask_train.collections.partition.form import is_frame, resolved
-from dask_train.collections.schema.conformer import Conformer, check_no_categories
+from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in
+from dask_train.collections.schema.unknown import check_no_categories
 from dask_train.collections.source import OwnRows
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import TEXT, Column, Columns

@@ -80,7 +80,7 @@ def rows_to_score(
     TypeError, ValueError
         There are no targets, or columns are others than those that the model was fitted with.
     """
-    x, y, sample_weight, features, label = _opened(as_rows("x", x, client), y, sample_weight, features, label)
+    x, y, sample_weight, features, label = _opened(as_rows("x", x, client), y, sample_weight, features, label, known)
     label = label_for(known, x, y, label)
     if is_frame(x):
         picks_of(named("x"), features, label)  # refuses several labels, and one among the features
@@ -121,19 +121,22 @@ def label_for(known: FrameSchema | None, x: Any, y: Any, label: Any) -> Any:
     return targets[0]
 
 
-def _opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tuple[Any, Any, Any, Any, Any]:
+def _opened(
+    x: Any, y: Any, sample_weight: Any, features: Any, label: Any, known: FrameSchema | None
+) -> tuple[Any, Any, Any, Any, Any]:
     """Return arrays in place of a data set of ``get_dataset``, and of a bag a frame, or arrays; others as they are.
 
     Raises
     ------
     TypeError, ValueError
-        It is not a matrix of features and a column of targets, or a bag has no such columns.
+        It is not a matrix of features and a column of targets, or those of other columns than the model was fitted
+        with; or a bag has no such columns.
     """
     if isinstance(x, BagRows):
         return _opened_bag(x, y, sample_weight, features, label)
     if y is not None or segments_in(x) is None:
         return x, y, sample_weight, features, label
-    like = Conformer(None, coded=False)
+    like = Conformer(known, coded=False)
     data = input_data("data", x, None, sample_weight, features=features, label=label, like=like)
     places = data.columns.places().values()
     if data.columns.labels is None or not all(place is None or isinstance(place, int) for place in places):

@@ -34,7 +34,7 @@ class SharedSegments:
     futures
         Of the segments, in order; Dask keeps them for as long as these are referenced.
     frames
-        A schema of the frame that each column was, None for an array. Empty if none had categories.
+        A schema of the frame that each column was, None for an array. Empty if all were arrays.
     """
 
     schema: Columns

@@ -81,6 +81,8 @@ class StreamOnDask:
         # Rows of the client are held for the stream: a partition has the same task in every epoch.
         parts = source.delayed_parts(PART, finish_segment())
         self._parts, self._held = with_rows_apart(peer.dask_end, parts)
+        for_all = source.delayed_for_all(PART)
+        self._for_all: list[Future] = submitted(peer.dask_end, for_all) if for_all else []
         self.keys: list[Any] = []
         self.where: list[list[str]] = []
         self.num_rows, self.num_listed = 0, source.num_listed
@@ -237,9 +239,9 @@ class StreamOnDask:
         tasks = [task for going in self._streams.values() for task in going.computing.values()]
         await asyncio.gather(*map(self._cancel, tasks))
         await self._form.cancel()
-        await cancel(self._peer, self._counting)
+        await cancel(self._peer, [*self._counting, *self._for_all])
         self._streams.clear()
-        self._parts, self._held, self._counting = [], None, []
+        self._parts, self._held, self._counting, self._for_all = [], None, [], []
 
 
 class _Going:

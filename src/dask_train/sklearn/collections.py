@@ -18,8 +18,10 @@ from dask_train.cluster.submitted import computed
 from dask_train.collections.blocks import check_unmasked
 from dask_train.collections.frames import arrays_of_parts, check_one_origin
 from dask_train.collections.partition.form import is_frame
+from dask_train.collections.partition.part import check_same_index
 from dask_train.collections.shared import decoded, origin_of
 from dask_train.collections.source import Source
+from dask_train.compat.dask import meta_of
 from dask_train.data.one_hot import OneHot
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.checks import sorting_labels
@@ -96,21 +98,33 @@ def _check_alike(frame: Any) -> None:
 def rows_together(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
     """Frames of Dask that were cut from one as arrays, lazily, each partition computed once; all else as it is.
 
-    Dask would make an array of each by itself, and compute the partitions of the whole frame for each.
+    Dask would make an array of each by itself, and compute the partitions of the whole frame for each. Frames with rows
+    of different indexes raise a ValueError when they are computed.
     """
-    collections = [each for each in (X, y, weight) if each is not None]
-    frames = [each for each in collections if is_dask(each) and hasattr(each, "to_dask_array")]
-    if len(frames) > 1:
-        check_one_origin("The data", frames)
-    if len(frames) < len(collections):
+    several = [X, y, weight]
+    places = [place for place, each in enumerate(several) if is_dask(each) and hasattr(each, "to_dask_array")]
+    if len(places) < 2:
         return X, y, weight
-    _check_alike(X)
-    source = as_source("the data", tuple(plain_dtypes(each) for each in collections))
+    frames = [several[place] for place in places]
+    check_one_origin("The data", frames)
+    if frames[0] is X:
+        _check_alike(X)
+    source = as_source("the data", tuple(plain_dtypes(each) for each in frames))
     if not isinstance(source, Source) or source.columns is None:
-        return X, y, weight
-    parts = source.delayed_parts(PART, list)
-    arrays = arrays_of_parts(parts, source.columns)
-    return arrays[0], arrays[1], None if weight is None else arrays[2]
+        import dask.dataframe as dd
+
+        # One is always computed: that looks at the indexes of all.
+        several[places[0]] = dd.map_partitions(_of_same_index, *frames, meta=meta_of(frames[0]))
+    else:
+        arrays = arrays_of_parts(source.delayed_parts(PART, list), source.columns)
+        for place, array in zip(places, arrays, strict=True):
+            several[place] = array
+    return several[0], several[1], several[2]
+
+
+def _of_same_index(*pieces: Any) -> Any:
+    check_same_index("the data", pieces)
+    return pieces[0]
 
 
 def beside(predicted: Any, y: Any, weight: Any = None) -> list[Any]:

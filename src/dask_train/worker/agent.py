@@ -317,7 +317,8 @@ class Agent:
         try:
             child.tell(await find(child, question))
         except DaskTrainError as failure:
-            if ends_run and isinstance(failure, DataError):
+            reads = self.children.get((child.role, child.rank)) is child and not child.done.is_set()
+            if ends_run and isinstance(failure, DataError) and reads:
                 self._tell(child, DataFailed(error=str(failure)))
             number, stalled = question.question, isinstance(failure, StalledError)
             child.tell(Answer(question=number, error=str(failure), stalled=stalled))

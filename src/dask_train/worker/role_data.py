@@ -14,7 +14,7 @@ from distributed.protocol.pickle import dumps
 from dask_train.cluster.peer import Peer
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
-from dask_train.errors import ClosedError, DaskTrainError
+from dask_train.errors import ClosedError, DaskTrainError, DataError
 from dask_train.process.messages import DataSetPlaces, GroupComputed, Mapped
 from dask_train.worker.holding import Holding
 from dask_train.worker.results import fetch_result
@@ -104,15 +104,21 @@ class RoleData:
         mine = [number for number in keys if table.owner[number] == table.host_of(rank)]
         try:
             await holding.hold(mine, progressed, self._data_timeout_s)
-            if self._groups.get((role, rank), {}).get(stream) is not groups:
-                raise ClosedError(f"{role} {rank} has left what it reads.")
-        except BaseException:
+            self._check_reads(stream, role, rank, groups)
+        except BaseException as error:
             holding.close()
+            if isinstance(error, DataError):  # what a rank has left is released, and can't be had
+                self._check_reads(stream, role, rank, groups)
             raise
         if (before := groups.pop(computed.group, None)) is not None:  # it has asked again
             before.close()
         groups[computed.group] = holding
         return Mapped(table=table, held=holding.held, descriptors=holding.descriptors)
+
+    def _check_reads(self, stream: Stream, role: str, rank: int, groups: dict[int, Holding]) -> None:
+        """Raise a ClosedError if these are no longer the groups that a rank reads of a stream."""
+        if self._groups.get((role, rank), {}).get(stream) is not groups:
+            raise ClosedError(f"{role} {rank} has left what it reads.")
 
     def leave(self, stream: Stream, role: str, rank: int) -> None:
         """Let go of the groups that a rank has open."""
@@ -143,10 +149,15 @@ class RoleData:
             return await holding.rows(partition, row, self._data_timeout_s)
         columns: list[np.ndarray] = []
         missing = np.ones(len(partition), bool)
-        for holding in list(self._groups.get((role, rank), {}).get(stream, {}).values()):
+        groups = self._groups.get((role, rank), {}).get(stream, {})
+        for holding in list(groups.values()):
             its = np.flatnonzero(holding.knows(partition))
             if len(its):
-                arrays = await holding.rows(partition[its], row[its], self._data_timeout_s)
+                try:
+                    arrays = await holding.rows(partition[its], row[its], self._data_timeout_s)
+                except DataError:
+                    self._check_reads(stream, role, rank, groups)
+                    raise
                 columns = columns or [np.empty((len(row), *each.shape[1:]), each.dtype) for each in arrays]
                 for column, rows in zip(columns, arrays, strict=True):
                     column[its] = rows

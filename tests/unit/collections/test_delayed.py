@@ -125,3 +125,11 @@ def test_names_are_seen_only_in_the_partitions(computed):
         computed([delayed(X)], "data", features="a")
     with pytest.raises(TypeError, match="is no name"):
         check_data("data", [delayed(X)], label=["a"])
+
+
+def test_an_empty_partition_in_front_is_named(computed):
+    frame = pd.DataFrame({"a": [1.0], "b": [2], "y": [0]})
+    parts = [delayed(pd.DataFrame({"a": [], "b": [], "y": []}, dtype=object)), delayed(frame)]
+    with pytest.raises(TypeError, match=r"lists or objects rather than numbers \(as an empty partition in front may\)"):
+        computed(parts, "data", features=["a", "b"], label="y")
+    assert computed([delayed(frame[:0]), delayed(frame)], "data", features=["a", "b"], label="y")

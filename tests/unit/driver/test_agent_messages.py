@@ -26,6 +26,7 @@ from dask_train.process.messages import (
 )
 from dask_train.run import events, messages
 from dask_train.run.messages import Message, RoleProcess
+from dask_train.run.state import ALIVE, RolePhase
 from dask_train.run.transitions import ACTIONS, ROLE_ACTIONS
 from dask_train.scheduler.runs import worker_lost
 
@@ -35,6 +36,7 @@ class RunContext:
 
     def __init__(self) -> None:
         self.state = SimpleNamespace(roles={("worker", 0): SimpleNamespace(attempt=1, awaits_client=False)})
+        self.state.roles["worker", 0].phase = RolePhase.RUNNING
         self.history = SimpleNamespace(moved=lambda _key, message, _time, _interval: getattr(message, "moved", True))
         self.now = RunClock()
         self.events: list[events.Event] = []
@@ -153,6 +155,16 @@ def test_the_account_of_an_attempt_that_was_replaced_is_kept():
         context.tell(Accounted(account=[[attempt]]), attempt)
     assert kept == [(attempt, Accounted(account=[[attempt]])) for attempt in (0, 1)]
     assert context.tell(messages.Exited(cause="it was killed."), attempt=0) == []
+
+
+@pytest.mark.parametrize("phase", RolePhase)
+def test_data_that_a_role_which_has_ended_could_not_have_do_not_end_the_run(phase):
+    context = RunContext()
+    failed = messages.DataFailed(error="Partition 3 is lost.")
+    assert context.tell(failed, attempt=0) == []
+    context.state.roles["worker", 0].phase = phase
+    reads = phase in ALIVE and phase is not RolePhase.KILLED
+    assert context.tell(failed) == ["DataFailed"] * reads
 
 
 def test_what_the_scheduler_itself_tells_is_understood():

@@ -8,16 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask import array as da
-from dask import delayed
+from dask import compute, delayed
 from scipy.sparse import dia_array
 
 from dask_train.collections import shared
+from dask_train.collections.partition import part
 from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column
 from dask_train.data.one_hot import OneHot
 from dask_train.data.segment import Segment
 from dask_train.fitting.data import rows_of, run_inputs, split_off, validation_of
-from dask_train.inputs.making import input_data
+from dask_train.inputs.making import Several, input_data
 from dask_train.shared_data.segments import SharedSegments
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "y": [0, 1], "w": [1.0, 0.5]})
@@ -93,3 +95,60 @@ def test_decoded_labels_in_shared_memory_are_not_copied(pool):
     assert isinstance(source, SharedSegments)
     assert list(source.futures) == list(rows.values())
     assert [column.in_batch.row_shape for column in source.schema] == [(2,), (3,)]
+
+
+def of_carriers(carriers, *known):
+    return pd.DataFrame({"carrier": pd.Categorical(carriers, known or None), "y": [0, 1]})
+
+
+def validated_on(x, validation_data, known=None):
+    settings = SimpleNamespace(validation_data=validation_data, validates=True, sample_weight=None)
+    return rows_of(settings, x, None, features=["carrier"], label="y", known=known)[1]
+
+
+def computed(data):
+    parts = compute(*data.source("validation_data").delayed_parts(part, list), scheduler="sync")
+    return [array.tolist() for array in parts[0]]
+
+
+TRAINED, OTHERS = of_carriers(["AA", "UA"]), of_carriers(["AA", "UA"], "AA", "DL", "UA")
+
+
+def test_categories_of_delayed_partitions_to_validate_on_are_found_by_value():
+    assert computed(validated_on([delayed(TRAINED)], [delayed(OTHERS)])) == [[[0], [1]], [0, 1]]
+    assert computed(validated_on([delayed(dict)(TRAINED)], [delayed(OTHERS)])) == [[[0], [1]], [0, 1]]
+    assert computed(validated_on([delayed(TRAINED)], [delayed(OTHERS)], FrameSchema.of(OTHERS[["carrier"]]))) == [
+        [[0], [2]],
+        [0, 1],
+    ]
+    with pytest.raises(ValueError, match="Column 'carrier' of validation_data has 'DL'"):
+        computed(validated_on([delayed(TRAINED)], [delayed(of_carriers(["AA", "DL"]))]))
+    numbers = delayed(TRAINED.assign(carrier=[0, 1]))
+    with pytest.raises(ValueError, match="Column 'carrier' of validation_data holds categories"):
+        computed(validated_on([numbers], [delayed(OTHERS)]))
+
+
+@pytest.mark.parametrize("x", [[delayed(TRAINED)], TRAINED.assign(carrier=[0, 1])], ids=["delayed", "numbers"])
+def test_categories_to_validate_on_that_the_data_does_not_tell_are_refused(x):
+    with pytest.raises((ValueError, TypeError), match=r"Column 'carrier' of validation_data (holds|is) categor"):
+        validated_on(x, OTHERS)
+
+
+def test_a_schema_says_which_categories_those_of_delayed_partitions_are():
+    known = FrameSchema.of(OTHERS[["carrier"]])
+    assert computed(validated_on([delayed(TRAINED)], of_carriers(["AA", "UA"]), known)) == [[[0], [2]], [0, 1]]
+
+
+def test_persisted_arrays_are_inputs_beside_targets_of_their_own(pool):
+    rows = {"part": Segment([np.ones((3, 2), "f4"), np.arange(3)])}
+    columns = [Column(dtype="<f4", row_shape=(2,)), Column(dtype="<i8", row_shape=())]
+    x, y = shared.arrays_of(rows, columns, (3,))
+    found = input_data("data", (x, y), np.ones(3), None).columns
+    assert (found.features, found.labels) == ((0, 1), 2)
+
+
+def test_labels_are_matched_by_name():
+    known = FrameSchema.of(FRAME, ["a"], ["y", "w"])
+    for label in (["w", "y"], Several(["w", "y"])):
+        data = input_data("data", FRAME, None, None, features=["a"], label=label, like=Conformer(known, learns=False))
+        assert [column.name for column in data.schema.targets] == ["y", "w"]

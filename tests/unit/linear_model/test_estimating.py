@@ -131,6 +131,18 @@ def test_frames_whose_rows_may_not_belong_together_are_refused():
         model.score(ordered[["a", "b"]], frame["y"])
 
 
+def test_frames_that_were_filtered_differently_are_refused_beside_an_array_of_weights():
+    frame = pd.DataFrame({"a": np.arange(8.0), "y": np.arange(8.0)})
+    frame.loc[3, "a"], frame.loc[5, "y"] = np.nan, np.nan
+    lazy = dd.from_pandas(frame, npartitions=1)
+    for weights in (np.ones(7), None):
+        with pytest.raises(ValueError, match="7 and 7 rows with different indexes"):
+            ours.Ridge(workers=0).fit(lazy[["a"]].dropna(), lazy["y"].dropna(), weights)
+    whole = lazy.dropna()
+    model = ours.Ridge(workers=0).fit(whole[["a"]], whole["y"], np.ones(6))
+    assert model.coef_ == pytest.approx(ours.Ridge(workers=0).fit(whole[["a"]], whole["y"]).coef_)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("fails", ["while it is posed", "while it is solved", "when it is taken"])
 def test_a_fit_that_fails_leaves_the_model_with_the_columns_of_its_coefficients(fails, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import log_loss
 
 import dask_train as dt
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Columns
 from dask_train.predicting import over_partitions
 from dask_train.predicting.rows_to_score import lengths_of
@@ -106,3 +108,13 @@ def test_a_data_set_has_its_own_targets_and_weights(data, named, weighs) -> None
 def test_a_data_set_that_is_not_rows_with_targets_is_refused(columns) -> None:
     with pytest.raises(ValueError, match=r"matrix of features and a column of targets|Publish it as"):
         dt.evaluate(LinearRegression().fit(ROWS[:, :2], ROWS[:, 2]), published(*columns), verbose=0)
+
+
+def test_a_data_set_has_the_columns_that_the_model_was_fitted_with_in_their_order() -> None:
+    model = LinearRegression().fit(ROWS[:, :2], ROWS[:, 2])
+    data = published(ROWS[:6, :2], ROWS[:6, 2])
+    schemas = [FrameSchema.of(pd.DataFrame({name: [0.0] for name in names})) for names in ("ab", "ba")]
+    data.segments = replace(data.segments, frames=(schemas[0], None))
+    assert dt.evaluate(model, data, schema=schemas[0], verbose=0) == dt.evaluate(model, data, verbose=0)
+    with pytest.raises(ValueError, match=r"the columns 'a', 'b', in this order, and .* fitted with 'b', 'a'"):
+        dt.evaluate(model, data, schema=schemas[1], verbose=0)

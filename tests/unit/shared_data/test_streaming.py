@@ -8,13 +8,16 @@ import time
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from dask import delayed
+from dask.bag import from_delayed
 
 from dask_train.collections import check_data
 from dask_train.data.plan import EpochPlan
 from dask_train.data.stream import Stream
 from dask_train.errors import ClosedError, DataError
+from dask_train.inputs.making import input_data
 from dask_train.shared_data import streaming
 from dask_train.shared_data.streaming import StreamOnDask, check_streaming
 
@@ -269,3 +272,28 @@ def test_in_the_end_nothing_is_left(stream, peer, client, wait_for):
     peer.run(data.cancel)
     wait_for(lambda: scheduled(client, *told) == set(), "groups are forgotten")
     assert data.own_keys() == []
+
+
+@pytest.mark.parametrize("of", ["delayed partitions", "a bag"])
+def test_the_first_partition_is_not_computed_again_for_later_groups(peer, client, tmp_path, of):
+    def rows(number):
+        with open(tmp_path / "made", "a") as file:
+            file.write(f"{number} ")
+        return [{"x": number, "y": 1}] * 2
+
+    if of == "a bag":
+        data = input_data("data", from_delayed([delayed(rows)(n) for n in range(6)]), None, None, label="y").value
+    else:
+        data = [delayed(lambda n: pd.DataFrame(rows(n)))(n) for n in range(6)]
+    made = StreamOnDask(peer, "data", check_data("data", data, features="x", label="y"), 2)
+    try:
+        peer.run(made.described, nothing)
+        made.table("worker", [next(iter(client.cluster.scheduler.workers))])
+        before = (tmp_path / "made").read_text().split().count("0")
+        for group in range(3):
+            peer.run(made.group, "worker", 0, FIRST, group, group)
+        computed = (tmp_path / "made").read_text().split()
+        assert set(computed) == set("012345")
+        assert computed.count("0") - before <= 1, "as a part of its group"
+    finally:
+        peer.run(made.cancel)

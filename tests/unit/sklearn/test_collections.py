@@ -200,6 +200,23 @@ def test_frames_that_were_cut_from_one_are_computed_once_as_arrays(weighted):
     assert len(found) == 2 + weighted
 
 
+@pytest.mark.parametrize("objects", [False, True])
+@pytest.mark.parametrize("weight", [None, np.ones(7)])
+def test_frames_that_were_filtered_differently_are_never_paired_by_position(weight, objects):
+    frame = pd.DataFrame({"a": np.arange(8.0), "y": np.arange(8.0)})
+    frame.loc[3, "a"], frame.loc[5, "y"] = np.nan, np.nan
+    if objects:
+        frame["y"] = [None if np.isnan(each) else np.ones(2) for each in frame["y"]]
+    with dask.config.set({"dataframe.convert-string": False, "scheduler": "sync"}):
+        lazy = dd.from_pandas(frame, npartitions=1)
+        x, y, kept = rows_together(lazy[["a"]].dropna(), lazy["y"].dropna(), weight)
+        assert kept is weight
+        with pytest.raises(ValueError, match=r"7 and 7 rows with different indexes"):
+            dask.compute(x, y)
+        x, y, _ = rows_together(lazy.dropna()[["a"]], lazy.dropna()["y"], weight)
+        assert len(dask.compute(x, y)[0]) == 6
+
+
 def test_what_was_not_cut_from_one_frame_stays_as_it_is():
     x, y = da.zeros((4, 2)), np.zeros(4)
     assert rows_together(x, y) == (x, y, None)

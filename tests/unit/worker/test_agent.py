@@ -453,6 +453,24 @@ def test_rows_that_can_not_be_had_are_an_answer_and_may_end_the_run(play, error,
     assert bool(it.told(DataFailed)) is ends_run
 
 
+def test_rows_that_a_process_which_has_ended_asked_for_do_not_end_the_run(play):
+    async def story(it):
+        child, asked = await it.child(), asyncio.Event()
+
+        async def rows(*_):
+            asked.set()
+            await child.done.wait()
+            raise DataError("It is lost.")
+
+        it.data.rows = rows
+        child.says(messages.RowsWanted(question=7, stream=None, partition=[0], row=[1]))
+        await asked.wait()
+        child.exits("killed by signal 9.")
+        await it.until(lambda: len(child.told) == 2)
+
+    assert not play(story).told(DataFailed)
+
+
 def test_rows_of_other_hosts_are_brought(play):
     async def story(it):
         child = await it.child(1)

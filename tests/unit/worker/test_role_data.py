@@ -18,6 +18,7 @@ from dask_train.data.segment import Segment
 from dask_train.data.stream import Stream
 from dask_train.errors import ClosedError, DaskTrainError, DataError
 from dask_train.process.messages import DataSetPlaces, GroupComputed, Mapped
+from dask_train.worker.holding import Holding
 from dask_train.worker.role_data import RoleData
 
 OWN, FAR = "tcp://10.0.0.1:1", "tcp://10.0.0.2:1"
@@ -410,5 +411,30 @@ def test_a_group_is_let_go_of_where_its_agent_ends_meanwhile(streaming):
             await opening
         assert it.num_open == 0
         assert not it.data._groups["worker", 0][STREAM]
+
+    streaming(story)
+
+
+@pytest.mark.parametrize("ends", ["it leaves", "its process ends", "it begins anew", "it reads on"])
+@pytest.mark.parametrize("asks", ["a group", "rows"])
+def test_what_is_released_once_it_has_left_is_not_taken_for_lost(streaming, monkeypatch, ends, asks):
+    async def story(it):
+        await it.group(0, [0, 2])
+
+        async def fails(*_: Any, **__: Any) -> Any:
+            if ends == "it leaves":
+                it.data.leave(STREAM, "worker", 0)
+            elif ends == "its process ends":
+                it.data.gone("worker", 0)
+            elif ends == "it begins anew":
+                monkeypatch.undo()
+                await it.hold(0)
+                await it.group(0, [0, 2])
+            raise DataError("Partition 2 is lost.")
+
+        monkeypatch.setattr(Holding, "hold" if asks == "a group" else "rows", fails)
+        with pytest.raises(DataError if ends == "it reads on" else ClosedError):
+            await (it.group(1, [1, 3]) if asks == "a group" else it.rows([2], [0]))
+        monkeypatch.undo()
 
     streaming(story)

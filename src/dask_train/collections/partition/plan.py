@@ -120,7 +120,7 @@ def _read(where: str, piece: int, frame: Any, names: Sequence[Any], *, matrix: b
     odd = (arrays or texts)[:1]
     if odd and len(columns) > max(1, len(texts)):
         others = str([column["name"] for column in columns if column is not odd[0]])[1:-1]
-        name, holds = odd[0]["name"], "lists or objects rather than numbers"
+        name, holds = odd[0]["name"], "lists or objects rather than numbers (as an empty partition in front may)"
         if not arrays:  # Dask makes text of objects
             holds = "text (of arrays too, unless dask.config.set({'dataframe.convert-string': False}) was before)"
         raise TypeError(

@@ -32,9 +32,9 @@ def read(where: str, one: Read, values: Sequence[Any]) -> Any:
         raise _unlike(where, value, "a frame or a column")
     if one["matrix"] is None:
         column = one["columns"][0]
-        return _read_column(where, _series(where, value, column), column)
+        return _read_column(where, _series(where, value, column), column, column["dtype"])
     matrix = np.empty((len(value), len(one["columns"])), one["matrix"])
-    columns = [_read_column(where, _series(where, value, column), column) for column in one["columns"]]
+    columns = [_read_column(where, _series(where, value, each), each, one["matrix"]) for each in one["columns"]]
     for start in range(0, len(matrix), BLOCK_ROWS):
         block = matrix[start : start + BLOCK_ROWS]
         for number, array in enumerate(columns):
@@ -70,7 +70,7 @@ def _series(where: str, value: Any, column: ColumnPlan) -> Any:
     return value[column["name"]]
 
 
-def _read_column(where: str, series: Any, column: ColumnPlan) -> np.ndarray:
+def _read_column(where: str, series: Any, column: ColumnPlan, into: Any) -> np.ndarray:
     how, dtype, name = column["how"], column["dtype"], column["name"]
     if not len(series):  # an empty partition of a frame often has other dtypes
         return np.empty(0, dtype or "f8")
@@ -85,12 +85,15 @@ def _read_column(where: str, series: Any, column: ColumnPlan) -> np.ndarray:
         return arrow_rows(where, name, series) if how == "arrow" else series.cat.codes.to_numpy().astype(dtype)
     if actual["how"] not in {"plain", "nullable"} or not np.can_cast(actual["dtype"], dtype, "safe"):  # type: ignore[arg-type]
         raise ValueError(_other(where, name, series.dtype, column))
-    if actual["how"] == "nullable":
-        numbers = series.to_numpy(dtype=dtype, na_value=np.nan)
-        if series.dtype.kind in "iu" and (np.abs(numbers) >= 2.0**53).any():
-            raise ValueError(f"Column {name!r} of {where} has integers beyond 53 bits, which float64 would round.")
-        return np.ascontiguousarray(numbers)
-    return np.ascontiguousarray(series.to_numpy(), dtype)
+    numbers = series.to_numpy(dtype, na_value=np.nan) if actual["how"] == "nullable" else series.to_numpy()
+    # NumPy calls it safe to make floats of these.
+    may_round = series.dtype.kind in "iu" and series.dtype.itemsize > 4 and np.dtype(into).kind in "fc"
+    if may_round and (np.abs(numbers, dtype="f8") >= 2.0**53).any():
+        raise ValueError(
+            f"Column {name!r} of {where} has integers beyond 53 bits, which float64 would round. Use .astype(float) to "
+            "round them."
+        )
+    return np.ascontiguousarray(numbers, dtype)
 
 
 def _other(where: str, name: Any, dtype: Any, column: ColumnPlan) -> str:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from dask import delayed
 
+from dask_train.collections.delayed import for_all
 from dask_train.collections.frames import in_order
 from dask_train.collections.partition.form import is_frame
+from dask_train.collections.schema import placed
 from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conforming import conformed, matched, without_missing_labels
-from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_in
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in, only_categories, structure_in
 from dask_train.collections.schema.kinds import column_for
+from dask_train.collections.schema.unknown import unknown_categories
 from dask_train.compat.dask import meta_of
 
 # The name of labels that come from no frame.
@@ -42,6 +46,12 @@ class Conformer:
     ) -> None:
         self._known, self._learns, self._coded = known or FrameSchema(columns=()), learns, coded
         self._is_whole = coded and not missing
+        self._by_place = placed.with_columns(self._known.names, self._known.columns)
+        # A model that is trained further may learn other columns; known ones keep their order.
+        self._is_strict = self._known.features is not None or not learns
+        self._shown: Any = None
+        self._inputs: Any = None
+        self._outputs: Any = None
         self._columns: list[FrameColumn] = []
         self._targets: list[FrameColumn] = []
 
@@ -50,16 +60,11 @@ class Conformer:
         """Return whether the model knows which columns its features are, and in which order."""
         return self._known.features is not None
 
-    def ordered(self, what: str, x: Any) -> Any:
-        """Return a frame with the columns of the model, where it was fitted with a matrix of them."""
-        if not is_frame(x) or not isinstance(self._known.features, list):
-            return x
-        names, _ = matched(what, self._known, None, list(x.columns))
-        return in_order(x, names)
-
     def named(self, what: str, x: Any, features: Any, left_out: Sequence[Any]) -> tuple[Any, Any]:
         """Return a frame whose features are as the model knows them, and their names in its structure."""
-        features, pairs = matched(what, self._known, features, [name for name in x.columns if name not in left_out])
+        known = [name for name in x.columns if name not in left_out]
+        features = self._in_known_order(features, known)
+        features, pairs = matched(what, self._known, features, known)
         own = dict(pairs)
         features = structure_in(what, x, features, left_out)
         names = list(dict.fromkeys(names_in(features)))
@@ -70,29 +75,104 @@ class Conformer:
     ) -> tuple[list[Any], Any]:
         """Return delayed frames as the model knows them, and the names of features in its structure."""
         names = list(names_in(features)) or [column.name for column in self._known.columns]
-        features, _ = matched(what, self._known, features, names)
-        like = partial(Conformer, self._known, learns=self._learns, coded=self._coded)
-        task = partial(_conformed_part, like, what, features, left_out, targets)
-        return [delayed(task, pure=False)(part) for part in parts], features
+        features, _ = matched(what, self._known, self._in_known_order(features, None), names)
+        known = self._known if self._shown is None else self._shown
+        task = delayed(partial(_conformed_part, self._alike(), what, features, left_out, targets), pure=False)
+        return [task(known, part) for part in parts], features
+
+    def shown_by(
+        self, what: str, part: Any, features: Any, left_out: Sequence[Any], targets: Sequence[Any]
+    ) -> Conformer:
+        """Return one for other delayed frames, which knows the categories that a delayed frame turns out to have."""
+        like = Conformer(self._known, learns=False, coded=self._coded)
+        task = partial(_shown, self._alike(), what, features, left_out, targets)
+        like._shown = for_all(task, self._known, part)
+        return like
+
+    def _alike(self) -> Callable[[FrameSchema], Conformer]:
+        return partial(Conformer, learns=self._learns, coded=self._coded)
 
     def columns(
         self, what: str, columns: Mapping[Any, Any], features: Any, left_out: Sequence[Any], targets: Sequence[Any]
     ) -> dict[Any, Any]:
         """Return a dict of columns, of which features and targets are as the model knows them."""
         names = list(names_in(features)) or [name for name in columns if name not in left_out]
-        columns = {name: self.inputs(what, each) if name in names else each for name, each in columns.items()}
-        return {name: self.targets(what, each) if name in targets else each for name, each in columns.items()}
+        return {
+            name: self._named_column(what, name, each, is_target=name in targets)
+            if name in names or name in targets
+            else each
+            for name, each in columns.items()
+        }
 
-    def inputs(self, what: str, value: Any) -> Any:
-        """Return a frame or column of features as the model knows them; other values as they are."""
+    def _named_column(self, what: str, name: Any, value: Any, *, is_target: bool) -> Any:
+        """Return a value of a dict of columns, which is known by its key; its own name may be another."""
+        meta = meta_of(value)
+        if not hasattr(meta, "iloc") or is_frame(meta):
+            return self.targets(what, value) if is_target else self._input(what, value, None)
+        columns = self._known.targets if is_target else self._known.columns
+        own = placed.check_unique(what, columns)
+        alone = columns[0] if len(columns) == 1 else None
+        pairs = [(name, own.get(name, own.get(meta.name, alone)))]
+        return self._target(what, value, pairs) if is_target else self._with(what, value, pairs)
+
+    def _in_known_order(self, features: Any, known: Sequence[Any] | None) -> Any:
+        """Return features of a model that is trained further in the order that it knows, if it knows the same ones.
+
+        ``known`` are the columns that there are; None if only computing shows.
+        """
+        names = self._known.names
+        if self._known.features is not None or names is None:
+            return features
+        if (
+            features is None
+            and isinstance(names, list)
+            and len(names) > 1
+            and (known is None or set(names) == set(known))
+        ):
+            return list(names)
+        return placed.reordered(features, names)
+
+    def labels_in_order(self, label: Any) -> Any:
+        """Return names of labels in the order in which the model was fitted with them, if they are the same."""
+        ordered = placed.reordered(label, self._known.target_names)
+        return type(label)(ordered) if isinstance(label, tuple) else ordered
+
+    def inputs(self, what: str, x: Any) -> Any:
+        """Return features as the model knows them, one frame or column or a structure of them; arrays as they are.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The model was fitted with other columns.
+        """
+        names: list[list[Any] | None] = []
+
+        def conformed(value: Any, known: placed.Known | None) -> Any:
+            before = len(self._columns)
+            value = self._input(what, value, known)
+            is_array = not hasattr(meta_of(value), "iloc")
+            names.append(None if is_array else [column.name for column in self._columns[before:]])
+            return value
+
+        x = placed.mapped(x, self._by_place, conformed)
+        self._inputs = placed.put(x, names)
+        return x
+
+    def _input(self, what: str, value: Any, known: placed.Known | None) -> Any:
         meta = meta_of(value)
         if not hasattr(meta, "iloc"):
             return value
-        own = {column.name: column for column in self._known.columns}
-        if not is_frame(meta):
-            alone = self._known.columns[0] if len(self._known.columns) == 1 else None
-            return self._with(what, value, [(meta.name, own.get(meta.name, alone))])
-        return self._with(what, value, [(name, own.get(name)) for name in meta.columns])
+        given = placed.seen(meta)
+        if known is not None and not self._is_strict and set(given) != {name for name, _ in known}:
+            known = known if len(known) == 1 and not is_frame(meta) else None
+        if known is not None and (is_frame(meta) or len(known) == 1):
+            if not placed.in_place(what, given, known, self._known.names, is_frame=is_frame(meta)):
+                value = in_order(value, [name for name, _ in known])
+            pairs = known if is_frame(meta) else [(given[0], known[0][1])]
+            return self._with(what, value, pairs)
+        own = placed.check_unique(what, self._known.columns)
+        alone = self._known.columns[0] if len(self._known.columns) == 1 and not is_frame(meta) else None
+        return self._with(what, value, [(name, own.get(name, alone)) for name in given])
 
     def _with(self, what: str, value: Any, columns: Sequence[tuple[Any, FrameColumn | None]]) -> Any:
         meta = meta_of(value)
@@ -107,57 +187,124 @@ class Conformer:
         return conformed(what, value, pairs, coded=self._is_whole)
 
     def targets(self, what: str, value: Any, names: Sequence[Any] | None = None) -> Any:
-        """Return a frame or column of labels as the model knows them, with none missing; other values as they are."""
+        """Return labels as the model knows them, with none missing; arrays as they are.
+
+        Parameters
+        ----------
+        what
+            How errors call the data.
+        value
+            A frame or column, or a structure of them.
+        names
+            Those of a frame's columns that are labels. Default: all of them.
+        """
+        if names is not None:
+            own = placed.check_unique(what, self._known.targets)
+            return self._target(what, value, [(name, own.get(name)) for name in names])
+        known = self._known.target_names
+        by_place = placed.with_columns(known, self._known.targets)
+        found: list[list[Any] | None] = []
+
+        def conformed(each: Any, pairs: placed.Known | None) -> Any:
+            before = len(self._targets)
+            each = self._placed_target(what, each, pairs, known)
+            is_array = not hasattr(meta_of(each), "iloc")
+            found.append(None if is_array else [column.name for column in self._targets[before:]])
+            return each
+
+        value = placed.mapped(value, by_place, conformed)
+        outputs = placed.put(value, found)
+        self._outputs = None if placed.is_one(outputs) or not any(placed.lists_in(outputs)) else outputs
+        return value
+
+    def _placed_target(self, what: str, value: Any, known: placed.Known | None, others: placed.Names) -> Any:
+        meta = meta_of(value)
+        if not hasattr(meta, "iloc"):
+            return without_missing_labels(what, value, None)
+        given = placed.seen(meta)
+        is_same = known is not None and set(given) == {name for name, _ in known}
+        if known is not None and (is_same or self._is_strict) and (is_frame(meta) or len(known) == 1):
+            if len(given) == len(known) == 1 and is_frame(meta):
+                return self._target(what, value, [(given[0], known[0][1])])
+            if not placed.in_place(what, given, known, others, is_frame=is_frame(meta)):
+                value = in_order(value, [name for name, _ in known])
+            return self._target(what, value, known if is_frame(meta) else [(given[0], known[0][1])])
+        own = placed.check_unique(what, self._known.targets)
+        pairs = [(name, own.get(name)) for name in given]
+        if len(given) == len(self._known.targets) == 1:
+            pairs = [(given[0], self._known.targets[0])]
+        return self._target(what, value, pairs)
+
+    def _target(self, what: str, value: Any, known: placed.Known) -> Any:
         meta = meta_of(value)
         if hasattr(meta, "iloc"):
-            several = [meta.name] if not is_frame(meta) else list(meta.columns) if names is None else names
-            own = {column.name: column for column in self._known.targets}
-            if len(several) == len(own) == 1:
-                own = dict.fromkeys(several, self._known.targets[0])
-            for name in several:
-                dtype = meta.dtypes[name] if is_frame(meta) else meta.dtype
-                column = own.get(name) or column_for(what, name, dtype)
+            if len(known) == len(self._known.targets) == 1:
+                known = [(known[0][0], self._known.targets[0])]
+            for name, own in known:
+                column = own or column_for(what, name, meta.dtypes[name] if is_frame(meta) else meta.dtype)
                 self._targets.append(column)
-                if name in own:
+                if own is not None:
                     value = conformed(what, value, [(name, column)], coded=False)
                 elif isinstance(column, CategoryColumn) and not self._learns:
                     raise unknown_categories(what, name)
-        return without_missing_labels(what, value, names)
+        return without_missing_labels(what, value, [name for name, _ in known])
 
     def note_targets(self, what: str, labels: Mapping[Any, Any]) -> None:
         """Note which columns are labels, by name and dtype, which stay as they are: the model makes codes of them."""
         own = {column.name: column for column in self._known.targets}
         self._targets.extend(own.get(name) or column_for(what, name, dtype) for name, dtype in labels.items())
 
-    def lying(self, what: str, inputs: Sequence[FrameSchema | None], targets: Sequence[FrameSchema | None]) -> None:
-        """Note columns that lie in shared memory, and see that their codes are those of the model.
+    def lying(self, what: str, inputs: Any, targets: Any) -> None:
+        """Note columns that lie in shared memory, and see that they are those of the model, and codes its codes.
+
+        Parameters
+        ----------
+        what
+            How errors call the data.
+        inputs, targets
+            Structures of what each array was cut from, a :class:`FrameSchema`; None if it was none.
 
         Raises
         ------
         TypeError, ValueError
             They are not; or the model takes categories, not codes.
         """
-        order = self._known.features
-        for frame in inputs:
-            features = None if frame is None else frame.features
-            if (
-                isinstance(order, list)
-                and isinstance(features, list)
-                and order != features
-                and set(order) == set(features)
-            ):
-                raise ValueError(
-                    f"The features of {what} lie in the order {listed(features)}, and the model was fitted with the "
-                    f"order {listed(order)}. Publish the data set with features={order!r}."
-                )
-        for several, known, noted in (
-            (inputs, self._known.columns, self._columns),
-            (targets, self._known.targets, self._targets),
+        known = self._known
+        for several, names, columns, noted in (
+            (inputs, known.names, known.columns, self._columns),
+            (targets, known.target_names, known.targets, self._targets),
         ):
-            for column in (column for frame in several if frame is not None for column in frame.columns):
-                own = next((one for one in known if one.name == column.name), None)
-                self._check_codes(what, column, own)
-                noted.append(own or column)
+            lies = partial(self._lies, what, names, columns, noted)
+            placed.mapped(several, placed.with_columns(names, columns), lies)
+
+    def _lies(
+        self,
+        what: str,
+        all_names: placed.Names,
+        columns: Sequence[FrameColumn],
+        noted: list[FrameColumn],
+        frame: FrameSchema | None,
+        known: placed.Known | None,
+    ) -> None:
+        if frame is None:
+            return
+        given = [column.name for column in frame.columns]
+        own = placed.check_unique(what, columns) if known is None else dict(known)
+        if known is not None:
+            names, is_frame = [name for name, _ in known], isinstance(frame.features, list)
+            if is_frame and given != names and (self._is_strict or set(given) == set(names)):
+                raise ValueError(
+                    f"{what} lies in shared memory with the columns {listed(given)}, in this order, and the model was "
+                    f"fitted with {listed(names)}. Publish the data set with its columns in that order, such as by "
+                    f"features={names!r}."
+                )
+            if not is_frame and len(names) == 1:
+                placed.in_place(what, given, known, all_names, is_frame=False)
+                own = {given[0]: known[0][1]}
+        for column in frame.columns:
+            found = own.get(column.name)
+            self._check_codes(what, column, found)
+            noted.append(column if found is None else replace(found, name=column.name))
 
     def _check_codes(self, what: str, column: FrameColumn, own: FrameColumn | None) -> None:
         if not (isinstance(column, CategoryColumn) or isinstance(own, CategoryColumn)):
@@ -169,7 +316,7 @@ class Conformer:
             )
         if own is None and not self._learns:
             raise unknown_categories(what, column.name)
-        if own is not None and own != column:
+        if own is not None and replace(own, name=column.name) != column:
             several = (column, own)
             texts = [
                 listed(one.categories.tolist()) if isinstance(one, CategoryColumn) else one.told() for one in several
@@ -200,49 +347,61 @@ class Conformer:
             )
         self._targets.append(column if known is None else known)
 
-    def schema(self, features: Any) -> FrameSchema | None:
+    def schema(self, features: Any, inputs: Any = None) -> FrameSchema | None:
         """Return what the columns are; None if there were none."""
         if not self._columns and not self._targets:
             return None
-        return FrameSchema(columns=tuple(self._columns), targets=tuple(self._targets), features=features)
+        several = None if features is not None or placed.is_one(inputs) else inputs
+        return FrameSchema(
+            columns=tuple(self._columns),
+            targets=tuple(self._targets),
+            features=features,
+            inputs=several if any(placed.lists_in(several)) else None,
+            outputs=self._outputs,
+        )
+
+    def schema_of(self, x: Any) -> FrameSchema | None:
+        """Return what the columns of features are that came from :meth:`inputs`; None if there were none."""
+        names, meta = self._inputs, meta_of(x)
+        if not hasattr(meta, "iloc"):
+            return self.schema(None, names)
+        return self.schema(names if is_frame(meta) else names[0])
 
 
 def _conformed_part(
-    like: Callable[[], Conformer], what: str, features: Any, left_out: Sequence[Any], targets: Sequence[Any], part: Any
+    like: Callable[[FrameSchema], Conformer],
+    what: str,
+    features: Any,
+    left_out: Sequence[Any],
+    targets: Sequence[Any],
+    known: FrameSchema,
+    part: Any,
 ) -> Any:
     """Make the frame of one partition as the model knows it; a dict of columns, too."""
-    conformer = like()
+    return _of_part(like(known), what, features, left_out, targets, part)
+
+
+def _shown(
+    like: Callable[[FrameSchema], Conformer],
+    what: str,
+    features: Any,
+    left_out: Sequence[Any],
+    targets: Sequence[Any],
+    known: FrameSchema,
+    part: Any,
+) -> FrameSchema:
+    """Return the categories that a partition shows, once it is made as the model knows it."""
+    conformer = like(known)
+    _of_part(conformer, what, features, left_out, targets, part)
+    return only_categories(conformer.schema(None) or known)
+
+
+def _of_part(
+    conformer: Conformer, what: str, features: Any, left_out: Sequence[Any], targets: Sequence[Any], part: Any
+) -> Any:
     if isinstance(part, Mapping):
         return conformer.columns(what, part, features, left_out, targets)
     if not is_frame(part):
         return part
     part, _ = conformer.named(what, part, features, left_out)
     return conformer.targets(what, part, targets)
-
-
-def check_no_categories(what: str, x: Any, features: Any, others: Sequence[Any]) -> None:
-    """Check that a model which takes codes, and of which no schema is known, gets no categories.
-
-    Raises
-    ------
-    ValueError
-        A column of a frame has some.
-    """
-    meta = meta_of(x)
-    if not hasattr(meta, "iloc"):
-        return
-    dtypes = dict(meta.dtypes) if is_frame(meta) else {meta.name: meta.dtype}
-    names = [name for name in dtypes if name not in others] if features is None else list(names_in(features))
-    for name in names:
-        if name in dtypes and CategoryColumn.has(dtypes[name]):
-            raise unknown_categories(what, name)
-
-
-def unknown_categories(what: str, name: Any) -> ValueError:
-    """Return the error of a column of categories for a model whose learnt categories are unknown."""
-    return ValueError(
-        f"Column {name!r} of {what} holds categories, of which the model takes codes, and the categories that it was "
-        "fitted with are not known here: the same codes would mean other values. Pass schema=result.schema of its fit, "
-        "or the path of what result.save has written; or, for a model of another origin, "
-        "schema=dt.FrameSchema.of(frame) of the frame that it was fitted with."
-    )

@@ -12,6 +12,7 @@ from typing import Any
 
 from dask_train.cards import Card, CardMixin, CardTable
 from dask_train.collections.partition.form import is_frame, is_name, resolved
+from dask_train.collections.schema import placed
 from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.files import ADVICE, read_json
@@ -44,6 +45,9 @@ class FrameSchema(CardMixin):
     features
         How the features are put together, as ``features=`` of :func:`dask_train.fit` says it: a name, a list of names
         for a matrix, or a dict of inputs. None if they did not come from one frame.
+    inputs, outputs
+        The names of columns in each frame, where features or targets are several frames: a list for a frame or column
+        and None for an array, in a dict or tuple. None if ``features``, or the names of targets, tell.
 
     Examples
     --------
@@ -54,6 +58,8 @@ class FrameSchema(CardMixin):
     columns: tuple[FrameColumn, ...]
     targets: tuple[FrameColumn, ...] = ()
     features: Any = None
+    inputs: Any = None
+    outputs: Any = None
 
     @classmethod
     def of(cls, frame: Any, features: Any = None, label: Any = None) -> FrameSchema:
@@ -160,11 +166,13 @@ class FrameSchema(CardMixin):
         dict
             For ``json.dumps``.
         """
+        places = {"inputs": self.inputs, "outputs": self.outputs}
         return {
             "format": FORMAT,
             "columns": [one.to_json() for one in self.columns],
             "targets": [one.to_json() for one in self.targets],
             "features": _structure_to_json(self.features),
+            **{key: placed.to_json(names) for key, names in places.items() if names is not None},
         }
 
     @classmethod
@@ -197,7 +205,21 @@ class FrameSchema(CardMixin):
             columns=tuple(map(column_from_json, found["columns"])),
             targets=tuple(map(column_from_json, found["targets"])),
             features=_structure_from_json(found["features"]),
+            inputs=placed.from_json(found.get("inputs")),
+            outputs=placed.from_json(found.get("outputs")),
         )
+
+    @property
+    def names(self) -> Any:
+        """The names of features by their place, see :attr:`inputs`, also where they came from one frame."""
+        return placed.names_of(self.features) if self.inputs is None else self.inputs
+
+    @property
+    def target_names(self) -> Any:
+        """The names of targets by their place, see :attr:`outputs`; None if there is one, whose name does not count."""
+        if self.outputs is not None or len(self.targets) < 2:
+            return self.outputs
+        return [column.name for column in self.targets]
 
     @cached_property
     def digest(self) -> str:

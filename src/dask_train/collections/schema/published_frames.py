@@ -28,8 +28,13 @@ def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSch
     Returns
     -------
     tuple
-        A schema for each column of the data set, None if it is made of an array. Empty if no column of any
-        frame has categories, and of delayed partitions, which tell nothing before they are computed.
+        A schema for each column of the data set, None if it is made of an array. Empty if all are, and of delayed
+        partitions, which tell nothing before they are computed.
+
+    Raises
+    ------
+    TypeError
+        A category, or the name of a column beside it, is of a type that JSON can't hold.
     """
     if isinstance(data, list) and any(isinstance(part, Delayed) for part in data):
         return ()
@@ -43,31 +48,40 @@ def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSch
     else:
         values = list(data) if isinstance(data, tuple | list) else [data]
     schemas = tuple(_schema_of(what, value) for value in values)
-    return schemas if any(each is not None and each.categories for each in schemas) else ()
+    return schemas if any(each is not None for each in schemas) else ()
 
 
 def _schema_of(what: str, value: Any) -> FrameSchema | None:
     meta = meta_of(value)
     structure = structure_of(meta)
-    if structure is None:
+    if not hasattr(meta, "iloc"):
         return None
     if is_frame(meta):
-        return schema_of(what, meta, structure, ())
-    return FrameSchema(columns=(column_for(what, structure, meta.dtype),), features=structure)
+        schema = schema_of(what, meta, structure, ())
+    else:
+        schema = FrameSchema(columns=(column_for(what, structure, meta.dtype),), features=structure)
+    try:
+        schema.to_json()  # as it is published once all is computed
+    except TypeError:
+        if schema.categories:
+            raise
+        return None  # of numbers with names that JSON can't hold nobody asks
+    return schema
 
 
 def without_missing(what: str, data: Any, features: Any, label: Any) -> Any:
     """Return the same data, after a check that no category is missing, which has no code.
 
-    Of Dask, and of delayed partitions, the check is made in the task.
+    Of Dask, and of delayed partitions, the check is made in the task. Delayed partitions may have no categories at all:
+    nobody would know later which values their codes stand for.
 
     Raises
     ------
     ValueError
-        One is missing.
+        One is missing, or a delayed partition has categories.
     """
     if are_parts(data):
-        task = delayed(partial(without_missing, what, features=features, label=label), pure=False)
+        task = delayed(partial(_without_categories, what, features, label), pure=False)
         return [task(part) for part in data]
     if isinstance(data, Mapping):
         known = [name for name in data if name != label] if features is None else list(names_in(features))
@@ -78,3 +92,19 @@ def without_missing(what: str, data: Any, features: Any, label: Any) -> Any:
         return several if isinstance(data, list) else tuple(several)
     data = data if label is None else without_missing_labels(what, data, [label])
     return without_missing_codes(what, data, None if features is None else list(names_in(features)))
+
+
+def _without_categories(what: str, features: Any, label: Any, part: Any) -> Any:
+    """Return a delayed partition, of which no column has categories."""
+    is_named = is_frame(part) or isinstance(part, Mapping)
+    if (features is not None or label is not None) and not is_named:
+        return part  # what reads it says that it has no columns
+    several = [schema.categories for schema in frames_in(what, part, features, label) if schema is not None]
+    if coded := [name for categories in several for name in categories]:
+        raise ValueError(
+            f"Column {coded[0]!r} of a partition of {what} holds categories. A data set that is published of delayed "
+            "partitions does not keep their values, so codes would later be taken for those of other categories. "
+            "Publish a Dask frame, dask.dataframe.from_delayed(parts, meta=parts[0].compute().iloc[:0]); or make codes "
+            f"of them: frame[{coded[0]!r}].cat.codes."
+        )
+    return part

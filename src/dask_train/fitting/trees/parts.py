@@ -249,10 +249,10 @@ def frame_of(x: np.ndarray, column: Column) -> Any:
     import pandas as pd
 
     assert column.names is not None
-    columns = {
-        name: x[:, place]
+    by_place = {  # of columns 1 and "1" the names are the same
+        place: x[:, place]
         if origin.categories is None
         else pd.Categorical.from_codes(x[:, place].astype(np.int64), categories=origin.categories)
-        for place, (name, origin) in enumerate(zip(column.names, column.origins, strict=True))
+        for place, origin in enumerate(column.origins)
     }
-    return pd.DataFrame(columns)
+    return pd.DataFrame(by_place).set_axis(list(column.names), axis=1)

@@ -16,7 +16,7 @@ from dask_train.collections.partition.form import Picks, is_frame, is_name, open
 from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.partition.reading import read
 from dask_train.collections.schema.conformer import Conformer
-from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import Source
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import Columns, SourceColumn
@@ -69,7 +69,7 @@ def tree_data(
     if x is None:
         raise ValueError(f"{what}: there are no features. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
     if segments_in(x) is not None:
-        return _published(what, x, y, others, features, label)
+        return _published(what, x, y, others, features, label, known)
     names, like = ["x", "y", *others], Conformer(known, coded=False)
     if "qid" in others:
         if features is not None or label is not None:
@@ -97,13 +97,13 @@ def tree_data(
                 "label=, whose columns go by names."
             )
     _check_label(what, meta_of(y))
-    x = like.inputs(what, like.ordered(what, x))
+    x = like.inputs(what, x) if hasattr(meta_of(x), "iloc") else x
     data = _made(what, (x, y, *others.values()), None, names, workers)
     targets = meta_of(y)
     if is_frame(x) and hasattr(targets, "iloc"):
         dtypes = dict(targets.dtypes) if is_frame(targets) else {targets.name: targets.dtype}
         like.note_targets(what, {name: dtype for name, dtype in dtypes.items() if name is not None})
-    return replace(data, schema=like.schema(structure_of(x)))
+    return replace(data, schema=like.schema_of(x))
 
 
 def _check_label(what: str, label: Any) -> None:
@@ -169,13 +169,20 @@ def _known(what: str, source: Source | SharedSegments, columns: Columns) -> Colu
     if rows is None or shape is None or len(shape) != 1:
         problem = "are not known before they are computed" if shape is None else f"have the shape {shape}"
         raise ValueError(f"{what}: rows of features {problem}. Pass a matrix, a row each, of Dask, NumPy or pandas.")
+    if any(each.dtype and np.dtype(each.dtype).kind in "mM" for each in rows):
+        raise TypeError(
+            f"{what} has an array of dates or spans of time. Make numbers of them, such as "
+            "(dates - dates.min()) / numpy.timedelta64(1, 'h')."
+        )
     return columns.with_rows(rows)
 
 
-def _published(what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any) -> InputData:
+def _published(
+    what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any, known: FrameSchema | None
+) -> InputData:
     if odd := [name for name in others if name != "sample_weight"]:
         raise ValueError(f"{what}: a published data set has no {odd[0]}. Pass the collections themselves.")
-    like = Conformer(None, coded=False)
+    like = Conformer(known, coded=False)
     data = input_data(what, x, y, others.get("sample_weight"), features=features, label=label, like=like)
     places = [place for place in data.columns.places().values() if place is not None]
     if data.columns.labels is None or not all(isinstance(place, int) for place in places):

@@ -91,12 +91,11 @@ async def opened(
         if isinstance(error, ValueError):
             raise DataError(f"{what}: {error}.") from error
         raise
-    frames = json.loads(opened_object.frames) if opened_object.frames and picks == (None, None) else []
     segments = SharedSegments(
         schema=schema,
         lengths=np.array([num_rows for num_rows, _ in parts], np.int64),
         futures=tuple(futures),
-        frames=tuple(None if frame is None else FrameSchema.from_json(frame) for frame in frames),
+        frames=frames_of(opened_object, columns),
     )
     return VineyardDataset(peer, opened_object.identifier, segments, [where[future.key] for future in futures])
 
@@ -127,6 +126,31 @@ def _chosen(
     rest: Any = features if features is not None else [each for each in opened_object.columns if each != label]
     chosen = rest if isinstance(rest, str) else tuple(rest)
     return ((chosen,), None, False) if label is None else ((chosen, label), None, True)
+
+
+def frames_of(opened_object: OpenedObject, columns: Picks) -> tuple[FrameSchema | None, ...]:
+    """Return what each column of the data set was cut from; empty if nothing is known of the object."""
+    contents = json.loads(opened_object.frames) if opened_object.frames else []
+    if not contents:
+        return ()
+    found = [None if content is None else FrameSchema.from_json(content) for content in contents]
+    if opened_object.columns is None:
+        return tuple(found)
+    by_name = dict(zip(opened_object.columns, found, strict=True))
+    return tuple(_frame(each, by_name) for each in columns)
+
+
+def _frame(names: Any, by_name: Mapping[str, FrameSchema | None]) -> FrameSchema | None:
+    """Return what one column was cut from, or a matrix of several."""
+    if not isinstance(names, tuple):
+        return by_name[names]
+    several = [by_name[name] for name in names]
+    known = [each for each in several if each is not None]
+    columns = tuple(column for each in known for column in each.columns)
+    if not columns:
+        return None
+    are_all = len(known) == len(several)  # of an array beside them the name is not known
+    return FrameSchema(columns=columns, features=[column.name for column in columns] if are_all else None)
 
 
 async def published(

@@ -109,3 +109,15 @@ def test_integers_that_floats_do_not_hold_are_refused(dtype):
     found = of(pd.Series([2**53 - 1, None], dtype=dtype))
     assert found[0] == 2**53 - 1
     assert np.isnan(found[1])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_integers_that_a_planned_float_does_not_hold_are_refused(dtype):
+    for planned in (pd.Series([0.5]), pd.Series([1, None], dtype="Int64")):
+        with pytest.raises(ValueError, match="has integers beyond 53 bits"):
+            of(pd.Series([1, 2**53 + 1], dtype=dtype), planned)
+        assert of(pd.Series([1, 2**53 - 1], dtype=dtype), planned).tolist() == [1, 2**53 - 1]
+    with pytest.raises(ValueError, match="Column 'id' of partition 1 has integers beyond 53 bits"):
+        of(pd.DataFrame({"x": [0.5], "id": pd.array([2**53 + 1], dtype)}))
+    ids = pd.DataFrame({"a": pd.array([2**53 + 1], dtype), "b": pd.array([1], dtype)})
+    assert of(ids).tolist() == [[2**53 + 1, 1]]

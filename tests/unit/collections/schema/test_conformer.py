@@ -12,6 +12,7 @@ from dask import compute, delayed
 
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.fitting.schemas import learnt_for, note_schema
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "kind": pd.Categorical(["u", "v"]), "y": pd.Categorical(["no", "yes"])})
 OTHER = pd.DataFrame({"y": pd.Categorical(["yes"]), "kind": pd.Categorical(["v"]), "a": [0.5]})
@@ -40,7 +41,7 @@ def test_rows_are_made_as_they_are_known(kind: Any) -> None:
         [None] * 2,
     )
     assert [list(x[name].dtype.categories) for name in ("kind", "y")] == [["u", "v"], ["no", "yes"]]
-    apart = like.inputs("x", like.ordered("x", kind(OTHER)))
+    apart = like.inputs("x", kind(OTHER))
     assert list(apart.columns) == ["a", "kind"]
     label = like.targets("x", kind(OTHER)["y"].rename("other name"))
     assert list(label.dtype.categories) == ["no", "yes"]
@@ -57,7 +58,6 @@ def test_categories_that_nobody_knows_are_refused() -> None:
     for other in (np.ones(2), None, [1]):
         assert like.inputs("x", other) is other
         assert like.targets("x", other) is other
-        assert like.ordered("x", other) is other
 
 
 def test_rows_that_stay_a_frame_may_have_missing_categories() -> None:
@@ -70,24 +70,24 @@ def test_rows_that_stay_a_frame_may_have_missing_categories() -> None:
 
 
 def test_codes_that_lie_in_shared_memory_have_to_be_those_of_the_model() -> None:
-    held = [FrameSchema.of(FRAME[["a", "kind"]])]
-    turned = [FrameSchema.of(FRAME[["kind", "a"]])]
-    strange = [FrameSchema.of(OTHER[["a", "kind"]])]
-    targets = [FrameSchema.of(FRAME[["y"]]), None]
+    held = FrameSchema.of(FRAME[["a", "kind"]])
+    turned = FrameSchema.of(FRAME[["kind", "a"]])
+    strange = FrameSchema.of(OTHER[["a", "kind"]])
+    targets = (FrameSchema.of(FRAME[["y"]]), None)
     like = Conformer(None)
     like.lying("data", held, targets)
     assert like.schema(["a", "kind"]) == SCHEMA
     Conformer(SCHEMA, learns=False).lying("data", held, targets)
-    with pytest.raises(ValueError, match=r"lie in the order 'kind', 'a', and .* the order 'a', 'kind'"):
+    with pytest.raises(ValueError, match=r"the columns 'kind', 'a', in this order, and .* with 'a', 'kind'"):
         Conformer(SCHEMA).lying("data", turned, targets)
     with pytest.raises(ValueError, match=r"'kind' of data lies in shared memory as codes of 'v', and .*'u', 'v'"):
         Conformer(SCHEMA).lying("data", strange, targets)
     with pytest.raises(ValueError, match=r"'y' of data lies in shared memory as codes of 'yes', .*'no', 'yes'"):
-        Conformer(SCHEMA).lying("data", held, [FrameSchema.of(OTHER[["y"]])])
+        Conformer(SCHEMA).lying("data", held, FrameSchema.of(OTHER[["y"]]))
     with pytest.raises(ValueError, match=r"Column 'kind' of data holds categories.*schema=result.schema"):
-        Conformer(None, learns=False).lying("data", held, [])
+        Conformer(None, learns=False).lying("data", held, None)
     with pytest.raises(TypeError, match=r"'kind' of data lies in shared memory as codes .* Pass the frame"):
-        Conformer(None, coded=False).lying("data", held, [])
+        Conformer(None, coded=False).lying("data", held, None)
 
 
 @pytest.mark.parametrize("features", [None, ["kind", "a"]])
@@ -107,3 +107,94 @@ def test_delayed_frames_are_made_as_they_are_known(features: Any) -> None:
     (torn,), _ = Conformer(None).parts("x", [delayed(FRAME.assign(kind=None).astype(FRAME.dtypes))], None, ["y"], ["y"])
     with pytest.raises(ValueError, match="2 values of column 'kind' of x are missing"):
         torn.compute(scheduler="sync")
+
+
+TWO = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "kind": pd.Categorical(["u", "v"])})
+
+
+def fitted_on(x: Any, y: Any = None, *, learns: bool = False) -> tuple[Conformer, FrameSchema]:
+    """One that knows what a model was fitted with, as it was saved and loaded."""
+    like = Conformer(None)
+    like.inputs("data", x)
+    like.targets("data", y)
+    schema = like.schema_of(x)
+    assert schema is not None
+    assert FrameSchema.from_json(schema.to_json()) == schema
+    return Conformer(schema, learns=learns), schema
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["pandas", "dask"])
+@pytest.mark.parametrize("put", [lambda m, k: {"m": m, "k": k, "z": np.ones(2)}, lambda m, k: (m, [np.ones(2), k])])
+def test_columns_are_matched_by_name_in_each_frame_of_a_structure(kind: Any, put: Any) -> None:
+    like, schema = fitted_on(put(kind(TWO)[["a", "b"]], kind(TWO)["kind"]))
+    assert (schema.features, [column.name for column in schema.columns]) == (None, ["a", "b", "kind"])
+    given = put(kind(TWO)[["b", "a"]], kind(TWO)["kind"])
+    x = like.inputs("x", given)
+    assert list((x["m"] if isinstance(x, dict) else x[0]).columns) == ["a", "b"]
+    with pytest.raises(ValueError, match=r"x has no column 'a' where the model was fitted with 'a', 'b'"):
+        like.inputs("x", put(kind(TWO)[["b"]], kind(TWO)["kind"]))
+    with pytest.raises(ValueError, match=r"x has column 'a' where the model was fitted with 'kind'"):
+        like.inputs("x", put(kind(TWO)[["a", "b"]], kind(TWO)["a"]))
+
+
+def test_columns_are_matched_by_name_where_features_were_a_dict_of_names() -> None:
+    like = Conformer(FrameSchema.of(TWO, features={"m": ["a", "b"], "k": "kind"}), learns=False)
+    assert list(like.inputs("x", {"m": TWO[["b", "a"]], "k": TWO["kind"]})["m"].columns) == ["a", "b"]
+
+
+def of_airports(*values: str) -> Any:
+    return pd.Series(pd.Categorical(values), name="airport")
+
+
+@pytest.mark.parametrize("name", ["airport", None, "other"])
+def test_columns_of_one_name_have_the_categories_of_their_place(name: Any) -> None:
+    like, _ = fitted_on({"from": of_airports("A", "B").rename(name), "to": of_airports("B", "C").rename(name)})
+    x = like.inputs("x", {"to": of_airports("C", "B"), "from": of_airports("B", "A")})
+    assert [x[name].cat.codes.tolist() for name in ("from", "to")] == [[1, 0], [1, 0]]
+    with pytest.raises(ValueError, match=r"several columns .* that differ"):
+        like.inputs("x", of_airports("B", "B"))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["pandas", "dask"])
+def test_columns_of_a_frame_of_targets_are_matched_by_name(kind: Any) -> None:
+    like, schema = fitted_on(TWO[["kind"]], TWO[["a", "b"]])
+    assert list(like.targets("y", kind(TWO)[["b", "a"]]).columns) == ["a", "b"]
+    with pytest.raises(ValueError, match=r"y has no column 'b' where the model was fitted with 'a', 'b'"):
+        like.targets("y", TWO[["a", "kind"]])
+    named = Conformer(FrameSchema.of(TWO, ["kind"], ["a", "b"]), learns=False)
+    assert list(named.targets("y", kind(TWO)[["b", "a"]]).columns) == ["a", "b"]
+    like, schema = fitted_on(TWO[["kind"]], {"p": TWO[["a", "b"]], "q": TWO["kind"]})
+    assert schema.outputs == {"p": ["a", "b"], "q": ["kind"]}
+    assert list(like.targets("y", {"p": TWO[["b", "a"]], "q": TWO["kind"]})["p"].columns) == ["a", "b"]
+
+
+def test_a_model_that_is_trained_further_keeps_the_order_of_the_columns_that_it_knows() -> None:
+    def further(x: Any, y: Any = None) -> Conformer:
+        _, schema = fitted_on(x, y)
+        note_schema(model := type("Model", (), {})(), schema)
+        return Conformer(learnt_for(model))
+
+    like = further(TWO[["a", "b"]], TWO[["a", "b"]])
+    assert list(like.inputs("data", TWO[["b", "a"]]).columns) == ["a", "b"]
+    assert list(like.targets("data", TWO[["b", "a"]]).columns) == ["a", "b"]
+    assert list(like.inputs("data", TWO[["b", "kind"]]).columns) == ["b", "kind"], "others may be learnt"
+    for features in (None, ["b", "a"]):
+        assert like.named("data", TWO[["b", "a"]], features, [])[1] == ["a", "b"]
+    assert like.parts("data", [delayed(TWO)], ["b", "a"], [], [])[1] == ["a", "b"]
+    assert like.named("data", TWO, None, [])[1] == ["a", "b", "kind"]
+    like = further({"m": TWO[["a", "b"]], "k": TWO["kind"]})
+    assert list(like.inputs("data", {"k": TWO["kind"], "m": TWO[["b", "a"]]})["m"].columns) == ["a", "b"]
+
+
+def test_columns_that_lie_in_shared_memory_have_to_be_those_of_the_model() -> None:
+    numbers, turned, others = (FrameSchema.of(TWO[names]) for names in (["a", "b"], ["b", "a"], ["a"]))
+    kind = FrameSchema(columns=FrameSchema.of(TWO[["kind"]]).columns, features="kind")
+    like, _ = fitted_on({"m": TWO[["a", "b"]], "k": TWO["kind"].rename("other")}, TWO[["a", "b"]])
+    like.lying("data", {"k": kind, "m": numbers}, numbers)
+    for x, y in (({"m": turned}, None), ({"m": others}, None), ({"m": numbers}, turned)):
+        with pytest.raises(ValueError, match=r"in this order, and the model was fitted with 'a', 'b'"):
+            like.lying("data", x, y)
+    further = Conformer(FrameSchema(columns=(), inputs=["a", "b"]))
+    further.lying("data", others, None)
+    with pytest.raises(ValueError, match=r"in this order, and the model was fitted with 'a', 'b'"):
+        further.lying("data", turned, None)

@@ -29,8 +29,9 @@ LAZY = dd.from_pandas(FRAME, npartitions=2)
         ({"kind": LAZY["kind"], "y": LAZY["y"]}, {"features": "kind", "label": "y"}, (KIND, Y)),
         ((LAZY[["a", "kind"]], np.ones(2)), {}, (BOTH, None)),
         (LAZY[["kind"]], {}, (FrameSchema.of(FRAME[["kind"]]),)),
-        (LAZY["a"], {}, ()),
-        (FRAME, {"features": "a"}, ()),
+        (LAZY["a"], {}, (A,)),
+        (FRAME, {"features": "a"}, (A,)),
+        (FRAME[["a"]].set_axis([pd.Timestamp(0)], axis=1), {}, ()),
         (np.ones(2), {}, ()),
         ([delayed(np.ones)(2)], {}, ()),
     ],
@@ -52,18 +53,23 @@ def test_a_missing_one_has_no_code(data: Any) -> None:
 
 
 @pytest.mark.parametrize("part", FORMS, ids=type)
-def test_a_missing_one_of_a_delayed_partition_is_told_in_its_task(part: Any) -> None:
+def test_categories_of_a_delayed_partition_are_refused_in_its_task(part: Any) -> None:
     (checked,) = without_missing("data", [delayed(part)], None, None)
-    with pytest.raises(ValueError, match="1 values of column 'kind' of data are missing"):
+    with pytest.raises(ValueError, match="Column 'kind' of a partition of data holds categories"):
         checked.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("part", [FRAME[["a"]], {"a": FRAME["a"]}, (FRAME[["a"]], FRAME["a"]), np.ones(2)], ids=type)
+def test_a_delayed_partition_without_categories_keeps_its_form(part: Any) -> None:
+    (checked,) = without_missing("data", [delayed(part)], None, None)
+    assert type(checked.compute(scheduler="sync")) is type(part)
 
 
 @pytest.mark.parametrize("data", [FRAME, {"kind": FRAME["kind"]}, (FRAME, FRAME["y"]), [FRAME, FRAME["y"]]], ids=type)
 def test_data_in_which_none_is_missing_keeps_its_form(data: Any) -> None:
-    (part,) = without_missing("data", [delayed(data)], None, None)
-    for checked in (without_missing("data", data, None, None), part.compute(scheduler="sync")):
-        assert type(checked) is type(data)
-        assert len(checked) == len(data)
+    checked = without_missing("data", data, None, None)
+    assert type(checked) is type(data)
+    assert len(checked) == len(data)
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -81,8 +87,17 @@ def test_labels_are_told_apart_and_other_columns_do_not_count() -> None:
         without_missing("data", TORN, "a", "kind")
     with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
         without_missing("data", dict(TORN), "a", "kind")
-    with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
+    with pytest.raises(ValueError, match="Column 'kind' of a partition of data holds categories"):
         without_missing("data", [delayed(TORN)], "a", "kind")[0].compute(scheduler="sync")
+    assert without_missing("data", [delayed(TORN)], ["a"], None)[0].compute(scheduler="sync") is not None
+    (array,) = without_missing("data", [delayed(np.ones)(2)], "a", "kind")
+    assert array.compute(scheduler="sync").tolist() == [1, 1]
     assert without_missing("data", TORN, ["a"], "y") is TORN
     assert without_missing("data", dict(TORN), "a", "y").keys() == dict(TORN).keys()
     pd.testing.assert_frame_equal(without_missing("data", LAZY, None, "y").compute(scheduler="sync"), FRAME)
+
+
+def test_categories_that_can_not_be_kept_are_refused_before_anything_is_computed() -> None:
+    months = FRAME.assign(kind=pd.Categorical(pd.period_range("2026", periods=2, freq="M")))
+    with pytest.raises(TypeError, match=r"Categories of column 'kind': Period.* JSON"):
+        frames_in("data", months, None, None)

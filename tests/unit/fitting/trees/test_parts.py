@@ -108,3 +108,11 @@ def test_weights_are_not_negative(dtype):
     with pytest.raises(ValueError, match="The data: 2 of 3 weights in one partition are negative"):
         check_numbers([TreeRows(x=np.zeros((3, 1)), y=np.zeros(3), sample_weight=weights)], "The data")
     check_numbers([TreeRows(x=np.zeros((3, 1)), y=np.zeros(3), sample_weight=abs(weights) - 1)], "The data")
+
+
+def test_columns_of_which_the_names_are_the_same_as_text_are_all_there():
+    kind = SourceColumn(name="1", dtype=pd.CategoricalDtype(["u", "v"]))
+    column = Column(dtype="<f8", row_shape=(2,), origins=(SourceColumn(name=1, dtype=np.dtype("f8")), kind))
+    frame = frame_of(np.array([[0.5, 1], [2, 0]]), column)
+    assert list(frame.columns) == ["1", "1"]
+    assert (frame.iloc[:, 0].tolist(), frame.iloc[:, 1].tolist()) == ([0.5, 2], ["v", "u"])

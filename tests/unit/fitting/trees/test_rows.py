@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -11,7 +13,10 @@ import pytest
 import scipy.sparse
 
 from dask_train.collections import partition
+from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.trees.rows import num_parts, tree_data
+from dask_train.shared_data.segments import SharedSegments
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
 FRAME = pd.DataFrame({"a": [1.0, 2, 3], "kind": pd.Categorical(["x", None, "y"]), "y": [0, 1, 0], "w": 1.0})
@@ -109,3 +114,21 @@ def test_numbers_of_queries_keep_all_digits(spread, dtype):
 def test_what_would_be_lost_is_refused_at_the_call(odd, told):
     with pytest.raises(TypeError, match=told):
         tree_data("data", odd, np.arange(3), {})
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[s]"])
+def test_arrays_of_dates_are_refused(dtype):
+    for x, y in ((X.astype(dtype), Y), (da.from_array(X.astype(dtype)), Y), (X, Y.astype(dtype))):
+        with pytest.raises(TypeError, match=r"data has an array of dates or spans of time\. Make numbers"):
+            tree_data("data", x, y, {})
+
+
+def test_published_columns_have_to_be_those_that_are_known():
+    columns = Columns.of_batch(2, [Column(dtype="<f8", row_shape=(2,)), Column(dtype="<i8", row_shape=())])
+    frames = (FrameSchema.of(FRAME[["w", "a"]]), None)
+    held = SharedSegments(schema=columns, lengths=np.array([3]), futures=(), frames=frames)
+    given = SimpleNamespace(segments=held)
+    for known in (None, frames[0]):
+        assert tree_data("eval_set", given, None, {}, known=known).columns.places()["y"] == 1
+    with pytest.raises(ValueError, match=r"eval_set lies in .* the columns 'w', 'a', in this order, .* with 'a', 'w'"):
+        tree_data("eval_set", given, None, {}, known=FrameSchema.of(FRAME[["a", "w"]]))
