@@ -1,7 +1,7 @@
 """What is a rank's own, written into the memory that the ranks of a host share: it outlives the rank's process.
 
-Between hosts the first rank of each passes the mirrors of its host on to the next one. So they outlive all processes
-of a host.
+Between hosts the first rank of each passes the mirrors of its host on to the next one, or to all before ranks leave. So
+they outlive all processes of a host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BEGIN = FILE_BYTES // 2  # channels lie far below; the file is sparse
 
 
 class Mirrors:
-    """The states of ranks at the last two borders: of those of a host, and of the host before it.
+    """The states of ranks at the last two borders: of those of a host, and of the host before it, or of all hosts.
 
     Two, since the next one is written while the last one may still be needed.
 

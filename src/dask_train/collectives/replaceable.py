@@ -121,10 +121,12 @@ class ReplaceableGroup(ProcessGroup):
 
         If this is interrupted, others may have completed it. They have left, or wait in the number to come, and do not
         come back. All mirrors are confirmed then, so this rank has completed it as well as soon as it meets them.
+
+        Between hosts all mirrors go to all hosts here, as the next one may have only ranks that leave.
         """
         self._or_size = size
         try:
-            self.confirm()
+            self._made(_CONFIRM, partial(self._waited, self._give_all_hosts))
         except _OthersAheadError:
             self._calls.made(_CONFIRM, [])
             self._unconfirmed.clear()
@@ -146,10 +148,23 @@ class ReplaceableGroup(ProcessGroup):
         """Wait until all have come here."""
         self._made(_CONFIRM, self._waited)
 
-    def _waited(self) -> list[np.ndarray]:
+    def _waited(self, give: Callable[[], None] = lambda: None) -> list[np.ndarray]:
+        def come(_: InterHostSum) -> None:
+            give()
+            self._all_hosts_come()
+
         self._wait()
-        self._over_hosts(lambda _: self._all_hosts_come())
+        self._over_hosts(come)
         return []
+
+    def _give_all_hosts(self) -> None:
+        """Give all hosts the mirrors of this one at the border to come."""
+        assert self._ring is not None
+        assert self._border is not None
+        packed = Mirrors(self._memory).news(self._group, [self._border + 1])  # also what the next host has already
+        for _ in range(self.num_hosts - 1):
+            packed = self._ring.pass_on(packed)
+            self._mirrors.put_packed(packed)
 
     # Calls, which are made again where they are interrupted
 
