@@ -286,7 +286,7 @@ ALL = [
     ("hosts", "change", "rank", "every"),
     [
         *((*each, 9) for each in SOME),
-        *(pytest.param(*each, 1, marks=pytest.mark.nightly) for each in ALL),
+        *(pytest.param(*each, 3, marks=pytest.mark.nightly) for each in ALL),
     ],
 )
 def test_one_that_is_lost_at_any_moment_of_a_change_over_hosts_is_replaced(
