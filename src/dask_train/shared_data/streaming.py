@@ -239,7 +239,9 @@ class StreamOnDask:
         tasks = [task for going in self._streams.values() for task in going.computing.values()]
         await asyncio.gather(*map(self._cancel, tasks))
         await self._form.cancel()
-        await cancel(self._peer, [*self._counting, *self._for_all])
+        await cancel(self._peer, self._counting)
+        for future in self._for_all:  # Dask's scheduler fails to cancel what tasks depend on that no client wants
+            future.release()
         self._streams.clear()
         self._parts, self._held, self._counting, self._for_all = [], None, [], []
 

@@ -26,7 +26,7 @@ def test_a_run_ends_with_its_scheduler(fault, tmp_path, dask_process, wait_for, 
     file = str(tmp_path / "scheduler.json")
     options = ["--scheduler-file", file, "--nthreads", "1", "--no-nanny", "--local-directory", str(tmp_path)]
     with (
-        dask.config.set({"distributed.comm.timeouts.connect": "2s", "train.progress.timeout": "3s"}),
+        dask.config.set({"distributed.comm.timeouts.connect": "2s", "train.progress.timeout": "6s"}),
         dask_process("scheduler", "--port", "0", "--scheduler-file", file, path=tmp_path) as scheduler,
         dask_process("worker", *options, path=tmp_path),
     ):

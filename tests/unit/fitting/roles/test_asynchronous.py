@@ -95,6 +95,7 @@ def test_worker_0_tells_why_callbacks_have_ended_training_without_stopping_the_r
     known = {"steps": 5, "read": [], "num_rows": 8, "warnings": [], "num_steps": 2, "applied": {}}
     made = Outcome(header={}, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, **known)
     worker.loop = SimpleNamespace(outcome=lambda _: made, held={"counted": {}, "steps": {0: 5, 1: 4}})
+    worker.servers = SimpleNamespace(counts=SimpleNamespace(num_taken=lambda steps: sum(steps.values())))
     worker._last = StepLogs({})
     worker.handed_over = lambda outcome: outcome
     outcome = worker.outcome(SimpleNamespace(epoch=1))
