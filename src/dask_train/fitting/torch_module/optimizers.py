@@ -46,10 +46,15 @@ def load_state(optimizer: Any, state: Mapping[str, Any]) -> None:
     """Load a ``state_dict()``, with each tensor in the dtype that it has there.
 
     ``load_state_dict`` casts floats to the dtype of their parameter: scalars of ``NAdam`` and ``ASGD``, and float32
-    copies of weights of 16 bits. Steps would go on with other bits.
+    copies of weights of 16 bits. Steps would go on with other bits. A state in
+    another form than torch's is left as ``load_state_dict`` loads it.
     """
     optimizer.load_state_dict(state)
+    if not {"param_groups", "state"} <= state.keys():
+        return
     numbers, parameters = map(_parameters, (state["param_groups"], optimizer.param_groups))
+    if len(numbers) != len(parameters):
+        return
     for number, parameter in zip(numbers, parameters, strict=True):
         if number in state["state"] and parameter in optimizer.state:
             optimizer.state[parameter] = _in_own_dtypes(optimizer.state[parameter], state["state"][number])
