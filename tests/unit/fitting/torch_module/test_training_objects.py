@@ -198,9 +198,34 @@ def test_the_state_of_an_optimizer_may_have_a_form_of_its_own():
     found.step()
     other.restore(from_plain(plain(found.state())))
     assert repr(other.optimizer.state_dict()) == repr(found.optimizer.state_dict())
-    assert as_begun({}, {"optimizer": {"groups": [{}]}}, found.optimizer.state_dict()) == {
-        "optimizer": {"groups": [{}]}
-    }
+    configuration = {"optimizer": {"groups": [{}]}}
+    assert as_begun({}, configuration, found.optimizer.state_dict()) == configuration
+
+
+class Combined(torch.optim.Optimizer):
+    """Steps matrices and vectors by optimizers of their own, whose groups it lists."""
+
+    def __init__(self, parameters):
+        parameters = list(parameters)
+        self.parts = [SGD([one for one in parameters if one.dim() == dims], lr=1.0) for dims in (2, 1)]
+
+    @property
+    def param_groups(self):
+        return [group for part in self.parts for group in part.param_groups]
+
+    def step(self, closure=None):
+        for part in self.parts:
+            part.step()
+
+
+@pytest.mark.parametrize(
+    "scheduler", [HALVED, lambda optimizer: HALVED(optimizer.parts[0])], ids=["of all", "of a part"]
+)
+def test_an_optimizer_may_list_the_groups_of_others(scheduler):
+    found = opened(training(optimizer=Combined, scheduler=scheduler))
+    found.optimizer.step()
+    found.schedule(0, {"loss": 1.0})
+    assert lr_of(found) == 0.5
 
 
 GLOBAL = torch.nn.Linear(2, 1)
