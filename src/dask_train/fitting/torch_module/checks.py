@@ -23,7 +23,13 @@ from dask_train.fitting.torch_module.steps import ModuleSteps
 from dask_train.fitting.torch_module.table_checks import check_sparse_optimizer, check_tables_together
 from dask_train.fitting.torch_module.task import ModuleTraining
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept
-from dask_train.frameworks.torch.modules import check_shaped, device_of, pickle_parts, unpickle_parts
+from dask_train.frameworks.torch.modules import (
+    check_shaped,
+    device_of,
+    pickle_parts,
+    unpickle_parts,
+    unsendable_attribute,
+)
 from dask_train.frameworks.torch.shapes import is_of_shapes
 from dask_train.inputs.data import InputData
 
@@ -316,10 +322,12 @@ _PARTS = ("module", "loss", "optimizer", "scheduler", "metrics")
 
 
 def _unsendable(training: ModuleTraining, name: str) -> str:
+    part = getattr(training, name)
     try:
-        pickle_parts(getattr(training, name))
+        pickle_parts(part)
     except Exception:
-        return name
+        attribute = unsendable_attribute(part) if isinstance(part, torch.nn.Module) else ""
+        return f"{name} ({attribute})" if attribute else name
     return ""
 
 

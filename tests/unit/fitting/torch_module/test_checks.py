@@ -43,6 +43,12 @@ class Locked(torch.nn.Linear):
         self.lock = threading.Lock()
 
 
+def with_locked_weight():
+    both = torch.nn.Sequential(net())
+    both[0].weight.group, both[0].weight.lock = "bias", threading.Lock()
+    return both
+
+
 class Counting(torch.nn.CrossEntropyLoss):
     """Keeps how often it was called."""
 
@@ -158,6 +164,7 @@ REFUSED = [
     ({"model": scripted()}, TypeError, "whose code torch has compiled"),
     ({"model": torch.nn.DataParallel(net())}, TypeError, "Pass the module in it"),
     ({"model": Locked()}, TypeError, "module can't be sent to the workers"),
+    ({"model": with_locked_weight()}, TypeError, r"module \(attribute 'lock' of its '0.weight'\) can't be sent to the"),
     (
         {"model": torch.nn.Sequential(torch.nn.SyncBatchNorm(4), net())},
         ValueError,
