@@ -18,6 +18,7 @@ from dask_train.identity.torch_archives import exported_parts, script_parts
 # Attributes of torch's modules that say nothing of what they predict: the mode, where prediction sets it, and functions
 # compiled from the others.
 _MODE, _COMPILED = "training", "_compiled_call_impl"
+_OF_COMPILER = "_dynamo_"  # how names begin of attributes that torch.compile gives to tensors
 _NAMES = {"name", "path", "native"}  # of layers and variables; those that count are in the config
 # Where a Keras config holds the name of a layer or an operation.
 _NAMED_IN = {"name", "keras_history", "input_layers", "output_layers"}
@@ -40,7 +41,9 @@ def _tensor(tensor: Any) -> ValueParts | None:
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = plain.view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
     about = (type(tensor).__name__, str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad)
-    return ValueParts("tensor", about, bytes_of(data))
+    marks = {name: value for name, value in vars(tensor).items() if not name.startswith(_OF_COMPILER)}
+    attributes = tuple(each for name in sorted(marks) for each in (name, marks[name]))  # the user's own, which travel
+    return ValueParts("tensor", (*about, *attributes), bytes_of(data))
 
 
 def _torch_module(module: Any, *, with_mode: bool = False) -> ValueParts | None:

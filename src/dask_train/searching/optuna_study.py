@@ -329,17 +329,22 @@ class OptunaStudy(Study):
 
     def cut_short(self, why: str) -> None:
         """End the search now: what is not finished has failed, or waits for another call if the search is kept."""
-        if self._kept is not None:
+        if self._kept is None:
+            self._finish_telling()  # before the others, which are told by way of the same attribute
+        else:
             self.handed.clear()
         for handed in list(self.handed.values()):
             self.failed(handed, why)
-        self._finish_telling()
+        self._check_best()
 
     def _finish_telling(self) -> None:
-        """Tell Optuna of a trial at whose end Ctrl-C came; or name the best one before, where it can be taken up."""
-        with suppress(Exception):  # Optuna knows it, or its storage is gone
-            if self._ending is not None and self._kept is None:
+        """Tell Optuna of a trial at whose end Ctrl-C came, if one did not get that far."""
+        if self._ending is not None:
+            with suppress(Exception):  # Optuna knows it, or its storage is gone
                 tell(self.study, *self._ending)
+
+    def _check_best(self) -> None:
+        """Name the best trial before, where Optuna does not know that the last best one is complete."""
         if self.best is None:
             return
         with suppress(Exception):

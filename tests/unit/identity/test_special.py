@@ -31,6 +31,13 @@ class Net(torch.nn.Module):
         return self.line(x) * self.rate
 
 
+def marked(**marks):
+    """A tensor with attributes of the user's own, which travel with it."""
+    tensor = torch.nn.Parameter(torch.ones(2))
+    vars(tensor).update(marks)
+    return tensor
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -39,6 +46,7 @@ class Net(torch.nn.Module):
         lambda: torch.tensor(1.5),
         lambda: torch.empty(0, 3),
         lambda: torch.nn.Parameter(torch.ones(2)),
+        lambda: marked(scale=2.0, group="bias"),
         lambda: torch.eye(3).to_sparse(),
         lambda: torch.ones(2, 3).t(),
         Net,
@@ -59,12 +67,19 @@ def test_what_is_equal_has_the_same(make):
         (torch.ones(2), torch.ones(2, dtype=torch.float64)),
         (torch.ones(2), torch.ones(1, 2)),
         (torch.ones(2), torch.nn.Parameter(torch.ones(2))),
+        (marked(), marked(scale=2.0)),
+        (marked(scale=2.0), marked(scale=3.0)),
         (Net(1.0), Net(2.0)),
         (torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.nn.Sequential(torch.nn.Tanh(), torch.nn.ReLU())),
     ],
 )
 def test_what_differs_has_another(one, other):
     assert digest(one) != digest(other)
+
+
+def test_the_order_of_a_tensor_s_attributes_and_marks_of_torch_compile_count_for_nothing():
+    marks = {"group": "bias", "scale": 2.0, "_dynamo_static_input_type": "unguarded"}
+    assert digest(marked(**marks)) == digest(marked(scale=2.0, group="bias"))
 
 
 def test_a_torch_module_is_the_same_in_training_and_after_it_was_saved():

@@ -175,8 +175,9 @@ def test_a_pruned_trial_is_told_once_and_what_its_workers_say_then_is_not_heard(
         _ = SearchResult(searched).best_model
 
 
+@pytest.mark.parametrize("num_others", [0, 1], ids=["alone", "beside another"])
 @pytest.mark.parametrize("at", ["epoch", "seconds", "tell", "told"])
-def test_ctrl_c_while_a_new_best_one_is_recorded_loses_no_model(monkeypatch, at):
+def test_ctrl_c_while_a_new_best_one_is_recorded_loses_no_model(monkeypatch, at, num_others):
     def interrupted(*args, **more):
         if at == "seconds" and "epoch" in args:
             return
@@ -188,13 +189,15 @@ def test_ctrl_c_while_a_new_best_one_is_recorded_loses_no_model(monkeypatch, at)
     told, tells = optuna.Study.tell, at in ("tell", "told")
     searched = trials()
     first, second = searched.next(), searched.next()
+    others = [searched.next() for _ in range(num_others)]
     searched.done(first, done(first, 0.5, parts="the first"))
     monkeypatch.setattr(*((optuna.Study, "tell") if tells else (optuna.Trial, "set_user_attr")), interrupted)
     with pytest.raises(KeyboardInterrupt):
         searched.done(second, done(second, 0.9, parts="the second"))
     searched.cut_short("It was interrupted.")
     is_told = at != "epoch"
-    assert [trial.state.name for trial in searched.study.trials] == ["COMPLETE", "COMPLETE" if is_told else "FAIL"]
+    states = ["COMPLETE", "COMPLETE" if is_told else "FAIL", *("FAIL" for _ in others)]
+    assert [trial.state.name for trial in searched.study.trials] == states
     assert SearchResult(searched).best_model == ("the second" if is_told else "the first")
 
 

@@ -68,7 +68,8 @@ def as_begun(then: dict[str, Any], now: dict[str, Any], optimizer_state: Mapping
     optimizer_state
         The optimizer's ``state_dict()`` in the checkpoint.
     """
-    groups = [(then.get("optimizer") or {}).get("groups", []), _describe_groups(optimizer_state["param_groups"])]
+    kept = optimizer_state.get("param_groups", [])  # none if its form is the optimizer's own
+    groups = [(then.get("optimizer") or {}).get("groups", []), _describe_groups(kept)]
     optimizer = now["optimizer"]
     if {len(each) for each in groups} != {len(optimizer["groups"])}:
         return now

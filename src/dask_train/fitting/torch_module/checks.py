@@ -17,13 +17,19 @@ from dask_train.compat.torch import is_compiled_in_place, uncompiled
 from dask_train.errors import in_words
 from dask_train.fitting.torch_module.losses import BatchLoss, name_of
 from dask_train.fitting.torch_module.metrics import ModuleMetrics, counts_by_itself
-from dask_train.fitting.torch_module.optimizers import check_parameters
+from dask_train.fitting.torch_module.optimizers import check_parameters, check_scheduled
 from dask_train.fitting.torch_module.settings import STEP
 from dask_train.fitting.torch_module.steps import ModuleSteps
 from dask_train.fitting.torch_module.table_checks import check_sparse_optimizer, check_tables_together
 from dask_train.fitting.torch_module.task import ModuleTraining
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept
-from dask_train.frameworks.torch.modules import check_shaped, device_of, pickle_parts, unpickle_parts
+from dask_train.frameworks.torch.modules import (
+    check_shaped,
+    device_of,
+    pickle_parts,
+    unpickle_parts,
+    unsendable_attribute,
+)
 from dask_train.frameworks.torch.shapes import is_of_shapes
 from dask_train.inputs.data import InputData
 
@@ -145,13 +151,14 @@ def check_scheduler(scheduler: Any, interval: Any, optimizer: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        It can't be made, or what it needs is not there at each step.
+        It can't be made, is of another optimizer, or what it needs is not there at each step.
     """
     if scheduler is None:
         return None
     # It sets learning rates as soon as it is made, and the optimizer may be the user's.
+    own = copy.deepcopy(optimizer)
     try:
-        instance = scheduler(copy.deepcopy(optimizer)) if callable(scheduler) else None
+        instance = scheduler(own) if callable(scheduler) else None
     except TypeError as error:  # such as of a class that needs more than the optimizer
         raise TypeError(
             f"scheduler can't be called with the optimizer alone: {error}. Pass its other arguments with functools."
@@ -164,6 +171,7 @@ def check_scheduler(scheduler: Any, interval: Any, optimizer: Any) -> Any:
         )
     if isinstance(instance, torch.optim.lr_scheduler.ReduceLROnPlateau) and interval == STEP:
         raise ValueError("ReduceLROnPlateau looks at the loss of an epoch. Leave scheduler_interval='step' out.")
+    check_scheduled(instance, own, optimizer)  # one that was passed may be sent in the scheduler's function as well
     return instance
 
 
@@ -314,10 +322,12 @@ _PARTS = ("module", "loss", "optimizer", "scheduler", "metrics")
 
 
 def _unsendable(training: ModuleTraining, name: str) -> str:
+    part = getattr(training, name)
     try:
-        pickle_parts(getattr(training, name))
+        pickle_parts(part)
     except Exception:
-        return name
+        attribute = unsendable_attribute(part) if isinstance(part, torch.nn.Module) else ""
+        return f"{name} ({attribute})" if attribute else name
     return ""
 
 

@@ -26,30 +26,43 @@ def check_parameters(optimizer: Any, module: torch.nn.Module) -> None:
         )
 
 
-def check_scheduled(scheduler: Any, optimizer: Any) -> None:
-    """Check that a scheduler is of an optimizer, where it tells which one it has.
+def check_scheduled(scheduler: Any, *optimizers: Any) -> None:
+    """Check that a scheduler is of one of some optimizers, where it tells which one it has.
 
     Raises
     ------
     ValueError
         It is of another.
     """
-    groups = optimizer.param_groups
-    if getattr(getattr(scheduler, "optimizer", None), "param_groups", groups) is not groups:
+    scheduled = getattr(scheduler, "optimizer", None)
+    if hasattr(scheduled, "param_groups") and not any(_has_groups_of(one, scheduled) for one in optimizers):
         raise ValueError(
             f"scheduler made a {type(scheduler).__name__} of another optimizer than the one that it was called with, "
             "so it would change no learning rate of this training. Make it of the optimizer that it is called with."
         )
 
 
+def _has_groups_of(optimizer: Any, scheduled: Any) -> bool:
+    """Return whether an optimizer has all groups of another, which may be a part of it."""
+    if scheduled is optimizer:
+        return True
+    own, others = list(optimizer.param_groups), list(scheduled.param_groups)  # which may be listed in each call
+    return set(map(id, others)) <= set(map(id, own))
+
+
 def load_state(optimizer: Any, state: Mapping[str, Any]) -> None:
     """Load a ``state_dict()``, with each tensor in the dtype that it has there.
 
     ``load_state_dict`` casts floats to the dtype of their parameter: scalars of ``NAdam`` and ``ASGD``, and float32
-    copies of weights of 16 bits. Steps would go on with other bits.
+    copies of weights of 16 bits. Steps would go on with other bits. A state in another form than torch's
+    is left as ``load_state_dict`` loads it.
     """
     optimizer.load_state_dict(state)
+    if not {"param_groups", "state"} <= state.keys():
+        return
     numbers, parameters = map(_parameters, (state["param_groups"], optimizer.param_groups))
+    if len(numbers) != len(parameters):
+        return
     for number, parameter in zip(numbers, parameters, strict=True):
         if number in state["state"] and parameter in optimizer.state:
             optimizer.state[parameter] = _in_own_dtypes(optimizer.state[parameter], state["state"][number])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 
 import torch
 
@@ -20,26 +22,50 @@ def check_apart(module: torch.nn.Module) -> None:
     """
     by_storage: dict[tuple[torch.device, int], list[tuple[str, torch.Tensor]]] = {}
     for name, one in itertools.chain(module.named_parameters(), module.named_buffers()):
-        if one.layout == torch.strided and one.numel() and one.device.type != "meta":
-            by_storage.setdefault((one.device, one.untyped_storage().data_ptr()), []).append((name, one))
+        if one.layout == torch.strided and one.numel() and (address := _address(one)):
+            by_storage.setdefault((one.device, address), []).append((name, one))
     for several in by_storage.values():
-        for (name, one), (other_name, other) in itertools.combinations(several, 2):
-            if (one.requires_grad or other.requires_grad) and _overlap(one, other):
-                raise ValueError(
-                    f"{name!r} and {other_name!r} of the module are different tensors in the same memory, as after "
-                    "`a.data = b.data`, and in the workers they would come apart. Tie weights by one parameter "
-                    "(decoder.weight = encoder.weight), give each its own memory with clone(), or pass workers=0."
-                )
+        names = _overlapping(several)
+        if names:
+            raise ValueError(
+                f"{names[0]!r} and {names[1]!r} of the module are different tensors in the same memory, as after "
+                "`a.data = b.data`, and in the workers they would come apart. Tie weights by one parameter "
+                "(decoder.weight = encoder.weight), give each its own memory with clone(), or pass workers=0."
+            )
 
 
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two tensors of one storage have a byte in common."""
-    ranges = [_range(each) for each in (one, other)]
-    if max(start for start, _ in ranges) >= min(stop for _, stop in ranges):
-        return False
-    is_taken = torch.zeros(one.untyped_storage().nbytes(), dtype=torch.bool)
-    _bytes_of(one, is_taken).fill_(value=True)
-    return bool(_bytes_of(other, is_taken).any())
+def _address(tensor: torch.Tensor) -> int:
+    """Return where the memory of a tensor begins; 0 for one without memory of its own, such as a wrapper of others."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
+def _overlapping(named: Sequence[tuple[str, torch.Tensor]]) -> tuple[str, ...]:
+    """Return the names of two tensors of one storage, one of them trained, that have an element in common; or none.
+
+    Their elements are marked in one mask, which is as large as what of the storage they reach over.
+    """
+    ranges = sorted(_range(one) for _, one in named)
+    is_trained = any(one.requires_grad for _, one in named)
+    if not is_trained or all(stop <= start for (_, stop), (start, _) in itertools.pairwise(ranges)):
+        return ()
+    first, size = ranges[0][0], math.gcd(*(one.element_size() for _, one in named))
+    num_cells = (max(stop for _, stop in ranges) - first) // size
+    marked: list[tuple[str, torch.Tensor]] = []
+    mask = torch.zeros(num_cells, dtype=torch.bool)
+    for name, one in sorted(named, key=lambda each: not each[1].requires_grad):
+        if _cells(one, mask, first, size).any():
+            for other_name, other in marked:
+                mask.zero_()
+                _cells(other, mask, first, size).fill_(value=True)
+                if _cells(one, mask, first, size).any():
+                    return tuple(sorted((other_name, name), key=[each for each, _ in named].index))
+        if one.requires_grad:
+            _cells(one, mask, first, size).fill_(value=True)
+            marked.append((name, one))
+    return ()
 
 
 def _range(tensor: torch.Tensor) -> tuple[int, int]:
@@ -48,10 +74,11 @@ def _range(tensor: torch.Tensor) -> tuple[int, int]:
     return first * tensor.element_size(), (last + 1) * tensor.element_size()
 
 
-def _bytes_of(tensor: torch.Tensor, storage: torch.Tensor) -> torch.Tensor:
-    """Return the view of a tensor's bytes, given a tensor with an element for each byte of its storage."""
-    size = tensor.element_size()
+def _cells(tensor: torch.Tensor, mask: torch.Tensor, first: int, size: int) -> torch.Tensor:
+    """Return the view of a tensor's cells in a mask, which has one for each ``size`` bytes from byte ``first`` on."""
+    each = tensor.element_size() // size
     # What is expanded has the same elements several times, which can't be written to.
     shape = [length if stride else 1 for length, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-    strides = [stride * size for stride in tensor.stride()]
-    return storage.as_strided((*shape, size), (*strides, 1), tensor.storage_offset() * size)
+    strides = [stride * each for stride in tensor.stride()]
+    start = (tensor.storage_offset() * tensor.element_size() - first) // size
+    return mask.as_strided((*shape, each), (*strides, 1), start)

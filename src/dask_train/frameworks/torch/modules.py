@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,17 @@ def pickle_parts(value: Any) -> tuple[bytes, list[np.ndarray]]:
 def unpickle_parts(header: bytes, arrays: Sequence[np.ndarray]) -> Any:
     """Return what :func:`pickle_parts` was given; each array is copied once."""
     return pickle.loads(header, buffers=[array.data for array in arrays])  # noqa: S301 - sent by the client
+
+
+def unsendable_attribute(module: torch.nn.Module) -> str:
+    """Describe an attribute of one of a module's tensors that can't be pickled; ``""`` if there is none."""
+    for name, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
+        for attribute, value in vars(tensor).items():
+            try:
+                pickle_parts(value)
+            except Exception:
+                return f"attribute {attribute!r} of its {name!r}"
+    return ""
 
 
 class _Pickler(cloudpickle.Pickler):

@@ -15,7 +15,14 @@ from dask_train.compat.torch import uncompiled
 from dask_train.data.columns import Column, Columns
 from dask_train.data.structure import filled, leaves
 from dask_train.errors import in_words
-from dask_train.frameworks.torch.modules import called, cast_to_weights, device_of, pickle_parts, unpickle_parts
+from dask_train.frameworks.torch.modules import (
+    called,
+    cast_to_weights,
+    device_of,
+    pickle_parts,
+    unpickle_parts,
+    unsendable_attribute,
+)
 from dask_train.frameworks.torch.shapes import is_of_dtypes, is_of_shapes
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 
@@ -48,6 +55,11 @@ def take_apart(kind: str, model: Any, module: torch.nn.Module) -> tuple[bytes, l
     """Return a module, with the code of classes that can't be imported, as a pickle; and its tensors as arrays.
 
     Tensors on the CPU are not copied. Which are one tensor stays so. What torch has compiled is in the pickle whole.
+
+    Raises
+    ------
+    TypeError
+        A tensor of the module has an attribute that can't be sent. Other errors are those of the pickle.
     """
     data = io.BytesIO()
     if kind == EXPORTED:
@@ -56,7 +68,14 @@ def take_apart(kind: str, model: Any, module: torch.nn.Module) -> tuple[bytes, l
     if kind == SCRIPT:
         torch.jit.save(module, data)
         return data.getvalue(), []
-    return pickle_parts(module)
+    try:
+        return pickle_parts(module)
+    except Exception as error:
+        if attribute := unsendable_attribute(module):
+            raise TypeError(
+                f"model can't be sent to the workers, because of {attribute}: {in_words(error)} Delete it."
+            ) from error
+        raise
 
 
 def open_parts(kind: str, header: bytes, arrays: Sequence[np.ndarray]) -> Any:

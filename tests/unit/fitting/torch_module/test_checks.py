@@ -15,7 +15,7 @@ import torchmetrics
 from torch.optim import lr_scheduler
 
 import dask_train as dt
-from dask_train.fitting.torch_module.checks import check_module, check_rows
+from dask_train.fitting.torch_module.checks import check_module, check_rows, check_scheduler
 from dask_train.inputs.making import input_data
 
 X, Y = np.zeros((20, 4)), np.zeros(20, np.int64)
@@ -24,6 +24,9 @@ CLASSES = torch.nn.CrossEntropyLoss()
 
 def net(outputs=3):
     return torch.nn.Linear(4, outputs)
+
+
+OTHER = torch.optim.SGD(net().parameters())
 
 
 def with_hook(module):
@@ -38,6 +41,12 @@ class Locked(torch.nn.Linear):
     def __init__(self):
         super().__init__(4, 3)
         self.lock = threading.Lock()
+
+
+def with_locked_weight():
+    both = torch.nn.Sequential(net())
+    both[0].weight.group, both[0].weight.lock = "bias", threading.Lock()
+    return both
 
 
 class Counting(torch.nn.CrossEntropyLoss):
@@ -137,6 +146,11 @@ REFUSED = [
     ({"model": frozen()}, ValueError, "no parameters that can be trained"),
     ({"scheduler": 3}, TypeError, "scheduler is a int"),
     ({"scheduler": lr_scheduler.StepLR}, TypeError, "optimizer alone: .*'step_size'. Pass its other arguments with"),
+    (
+        {"scheduler": lambda _: lr_scheduler.StepLR(OTHER, 1)},
+        ValueError,
+        "scheduler made a StepLR of another optimizer",
+    ),
     ({"scheduler_interval": "batch"}, ValueError, "scheduler_interval is 'batch'; it is 'epoch' or 'step'"),
     ({"scheduler": lr_scheduler.ReduceLROnPlateau, "scheduler_interval": "step"}, ValueError, "ReduceLROnPlateau"),
     ({"metrics": "accuracy"}, TypeError, "metrics is a str"),
@@ -150,6 +164,7 @@ REFUSED = [
     ({"model": scripted()}, TypeError, "whose code torch has compiled"),
     ({"model": torch.nn.DataParallel(net())}, TypeError, "Pass the module in it"),
     ({"model": Locked()}, TypeError, "module can't be sent to the workers"),
+    ({"model": with_locked_weight()}, TypeError, r"module \(attribute 'lock' of its '0.weight'\) can't be sent to the"),
     (
         {"model": torch.nn.Sequential(torch.nn.SyncBatchNorm(4), net())},
         ValueError,
@@ -227,6 +242,13 @@ LOSSES = [
     (CLASSES, np.arange(20) % 3, {"entropy": entropy}),
     (of_class_four, np.arange(20) % 3, {}),
 ]
+
+
+def test_a_scheduler_may_be_of_the_very_optimizer_that_was_passed():
+    """Both are sent together, so that they are one in a worker, too."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    assert check_scheduler(lambda _: lr_scheduler.StepLR(optimizer, 1), "epoch", optimizer).optimizer is optimizer
 
 
 @pytest.mark.parametrize("is_here", [True, False], ids=["arrays", "lazy"])

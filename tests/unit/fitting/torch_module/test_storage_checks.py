@@ -22,6 +22,37 @@ def data_tied(**how):
     return both
 
 
+def columns(*starts, frozen=()):
+    """Matrices of two columns each of one memory."""
+    memory, several = torch.zeros(2, 3, 9)[1], torch.nn.Module()
+    for number, start in enumerate(starts):
+        one = torch.nn.Parameter(memory[:, start : start + 2], requires_grad=number not in frozen)
+        several.register_parameter(f"column{number}", one)
+    return several
+
+
+class Wrapper(torch.Tensor):
+    """A tensor that computes by another one, and has no memory of its own."""
+
+    @staticmethod
+    def __new__(cls, within):
+        return torch.Tensor._make_wrapper_subclass(cls, within.shape, dtype=within.dtype)
+
+    def __init__(self, within):
+        self.within = within
+
+    @classmethod
+    def __torch_dispatch__(cls, function, _types, tensors=(), _more=None):
+        return cls(function(*(one.within for one in tensors)))
+
+
+def of_wrappers():
+    both = pair()
+    for each in both.values():
+        each.weight = torch.nn.Parameter(Wrapper(each.weight.detach()))
+    return both
+
+
 def with_view(make):
     one = torch.nn.Linear(3, 4)
     one.register_buffer("view", make(one.weight.detach()))
@@ -40,12 +71,15 @@ def of_one_memory():
     ("module", "names"),
     [
         (data_tied(), "'encoder.weight' and 'decoder.weight'"),
+        (columns(0, 3, 6, 4), "'column1' and 'column3'"),
+        (columns(0, 3, 5, 4, frozen=[1]), "'column2' and 'column3'"),
+        (columns(4, 0, 3, 6, frozen=[0, 1, 3]), "'column0' and 'column2'"),
         (with_view(lambda weight: weight.T), "'weight' and 'view'"),
         (with_view(lambda weight: weight[2:, 1]), "'weight' and 'view'"),
         (with_view(lambda weight: weight[:1, :1].expand(2, 2)), "'weight' and 'view'"),
         (with_view(lambda weight: weight.view(torch.uint8)), "'weight' and 'view'"),
     ],
-    ids=["tied by data", "transposed", "a part", "expanded", "bytes"],
+    ids=["tied by data", "columns", "some columns", "one trained column", "transposed", "a part", "expanded", "bytes"],
 )
 def test_different_tensors_in_the_same_memory_are_refused(module, names):
     with pytest.raises(ValueError, match=f"{names} of the module are different tensors in the same memory"):
@@ -58,10 +92,24 @@ def test_different_tensors_in_the_same_memory_are_refused(module, names):
         pair(tied=True),
         data_tied(frozen=True),
         of_one_memory(),
+        of_wrappers(),
+        pair().to("meta"),
+        columns(0, 2, 4, 7),
+        columns(0, 1, 5, frozen=[0, 1]),
         with_view(lambda weight: weight[:0]),
         with_view(torch.clone),
     ],
-    ids=["tied", "not trained", "parts of one memory", "empty", "a copy"],
+    ids=[
+        "tied",
+        "not trained",
+        "parts of one memory",
+        "wrappers",
+        "meta",
+        "columns",
+        "frozen columns",
+        "empty",
+        "a copy",
+    ],
 )
 def test_tensors_that_may_come_apart_are_not(module):
     check_apart(module)

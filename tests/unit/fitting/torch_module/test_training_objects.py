@@ -13,6 +13,7 @@ from torch.optim import SGD, lr_scheduler
 from dask_train.collectives.hosts import Hosts
 from dask_train.data.columns import Columns
 from dask_train.fitting.spec import InProcess
+from dask_train.fitting.torch_module.checkpoints import as_begun
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
 from dask_train.fitting.torch_module.training_objects import TrainingObjects, _device
 from dask_train.fitting.torch_module.values import from_plain, plain
@@ -167,6 +168,64 @@ def test_an_optimizer_goes_on_to_the_same_bits_whatever_dtypes_its_state_has(mak
         for each in (other, sent):
             assert all(map(torch.equal, each.module.parameters(), found.module.parameters()))
             assert repr(each.optimizer.state_dict()) == repr(found.optimizer.state_dict())
+
+
+class Lookahead(torch.optim.Optimizer):
+    """Takes the steps of another optimizer, whose state its own has under another name."""
+
+    def __init__(self, parameters):
+        self.base = torch.optim.Adam(parameters)
+        super().__init__(self.base.param_groups, {})
+        self.param_groups, self.num_steps = self.base.param_groups, 0
+
+    def step(self, closure=None):
+        self.base.step()
+        self.num_steps += 1
+
+    def state_dict(self):
+        return {"lookahead_state": self.num_steps, "base_optimizer": self.base.state_dict()}
+
+    def load_state_dict(self, state):
+        self.num_steps = state["lookahead_state"]
+        self.base.load_state_dict(state["base_optimizer"])
+        self.param_groups = self.base.param_groups
+
+
+def test_the_state_of_an_optimizer_may_have_a_form_of_its_own():
+    found, other = (opened(training(optimizer=Lookahead)) for _ in range(2))
+    for parameter in found.module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    found.step()
+    other.restore(from_plain(plain(found.state())))
+    assert repr(other.optimizer.state_dict()) == repr(found.optimizer.state_dict())
+    configuration = {"optimizer": {"groups": [{}]}}
+    assert as_begun({}, configuration, found.optimizer.state_dict()) == configuration
+
+
+class Combined(torch.optim.Optimizer):
+    """Steps matrices and vectors by optimizers of their own, whose groups it lists."""
+
+    def __init__(self, parameters):
+        parameters = list(parameters)
+        self.parts = [SGD([one for one in parameters if one.dim() == dims], lr=1.0) for dims in (2, 1)]
+
+    @property
+    def param_groups(self):
+        return [group for part in self.parts for group in part.param_groups]
+
+    def step(self, closure=None):
+        for part in self.parts:
+            part.step()
+
+
+@pytest.mark.parametrize(
+    "scheduler", [HALVED, lambda optimizer: HALVED(optimizer.parts[0])], ids=["of all", "of a part"]
+)
+def test_an_optimizer_may_list_the_groups_of_others(scheduler):
+    found = opened(training(optimizer=Combined, scheduler=scheduler))
+    found.optimizer.step()
+    found.schedule(0, {"loss": 1.0})
+    assert lr_of(found) == 0.5
 
 
 GLOBAL = torch.nn.Linear(2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from typing import Any
 
@@ -340,3 +341,10 @@ def test_numbers_of_another_byte_order_are_taken_as_they_are():
         found = dt.predict(module, x).compute(scheduler="sync")
         np.testing.assert_array_equal(found, x * 2)
         assert found.dtype == np.dtype(dtype).newbyteorder("=")
+
+
+def test_an_attribute_of_a_tensor_that_can_not_be_sent_is_named():
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    net[0].bias.lock = threading.Lock()
+    with pytest.raises(TypeError, match=r"because of attribute 'lock' of its '0.bias': TypeError: cannot pickle"):
+        take_apart(MODULE, net, net)
