@@ -33,8 +33,8 @@ class Kept:
 
 def _differ(one: np.ndarray, other: np.ndarray) -> bool:
     """Return whether arrays differ in any bit; NaN is NaN."""
-    bits = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other)]
-    return not np.array_equal(*bits)
+    before, after = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other))
+    return not np.array_equal(before, after)
 
 
 def filled_up(rows: np.ndarray, row: np.ndarray, batch_size: int) -> np.ndarray:
