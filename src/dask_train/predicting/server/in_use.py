@@ -36,18 +36,18 @@ class Use:
         return use is other
 
 
-class _OfThread(threading.local):
+class _InThread(threading.local):
     use: Use | None = None
 
 
-_OF_THREAD = _OfThread()
+_IN_THREAD = _InThread()
 _CHANGED = threading.Condition()
 _USES: dict[int, list[Use]] = {}  # by the id of a part, while it is in use: each within the one before
 
 
 def current() -> Use | None:
     """Return the use whose code this thread runs."""
-    return _OF_THREAD.use
+    return _IN_THREAD.use
 
 
 @contextmanager
@@ -61,18 +61,18 @@ def in_use(model: Any, made_in: Use | None = None) -> Iterator[None]:
     made_in
         The use whose code asked for predictions, which waits for them, unless it is over.
     """
-    before = _OF_THREAD.use
+    before = _IN_THREAD.use
     within = before or (None if made_in is None or made_in.is_over else made_in)
     use, parts = Use(within), parts_of(model)
     with _CHANGED:
         _CHANGED.wait_for(lambda: all(part not in _USES or use.is_within(_USES[part][-1]) for part in parts))
         for part in parts:
             _USES.setdefault(part, []).append(use)
-    _OF_THREAD.use = use
+    _IN_THREAD.use = use
     try:
         yield
     finally:
-        _OF_THREAD.use = before
+        _IN_THREAD.use = before
         with _CHANGED:
             use.is_over = True
             for part in parts:
