@@ -19,11 +19,11 @@ import numpy as np
 
 from dask_train.compat.keras.compiled import build_symbolically, compile_loss, compile_metrics
 from dask_train.compat.keras.internals import AutocastScope, compute_output_spec, is_default
-from dask_train.compat.keras.layers import flatten_layers, inner_layers
+from dask_train.compat.keras.layers import flatten_layers, inner_layers, own_non_trainable
 from dask_train.compat.keras.optimizers import is_spared_weight_decay, trained_variables
 from dask_train.compat.keras.saving import DiskIOStore, H5IOStore, load_state, save_state
 from dask_train.keras_models import structure
-from dask_train.keras_models.held import held, put, unknown_places
+from dask_train.keras_models.held import held, put, unknown_places, unknown_variables
 from dask_train.keras_models.jax_calls import exact_calls
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -162,6 +162,12 @@ def seed_states(model: Any) -> list[Any]:
     """Variables of all seed generators of a model, in an order that its structure fixes."""
     weights = {id(weight) for weight in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
+
+
+def statistics(model: Any) -> list[Any]:
+    """Variables that a call may change, such as moving averages; also those that Keras does not know, but no seeds."""
+    own = [variable for layer in flatten_layers(model) for variable in own_non_trainable(layer)]
+    return [*{id(variable): variable for variable in own}.values(), *unknown_variables(model)]
 
 
 def save_unknown(model: Any) -> tuple[list[dict[str, Any]], list[Array]]:

@@ -23,7 +23,8 @@ from dask_train.inputs.data import InputData
 from dask_train.predicting.object_outputs import outputs_of, own_score, promised
 from dask_train.predicting.server.boosters import rows_to_booster
 from dask_train.predicting.server.files import ModelFile
-from dask_train.predicting.server.in_process import IN_USE, LocalModel, ObjectModel
+from dask_train.predicting.server.in_process import LocalModel, ObjectModel
+from dask_train.predicting.server.in_use import in_use
 from dask_train.predicting.server.values import Call, ModelParts
 from dask_train.settings.process import Settings, named_in
 from dask_train.spelling import by_caller, named, passed
@@ -286,12 +287,12 @@ def _pickled(model: Any) -> bytes:
 
 def _network(parts: ModelParts, model: Any, *, travels: bool, describe: Describe, **others: Any) -> Predictor:
     value = parts if travels else LocalModel(model, parts.name, parts.token, parts.settings)
-    return Predictor(value=value, model=model, describe=partial(_alone, describe), **others)
+    return Predictor(value=value, model=model, describe=partial(_alone, model, describe), **others)
 
 
-def _alone(describe: Describe, inputs: InputData) -> tuple[Places, tuple[Column, ...]]:
+def _alone(model: Any, describe: Describe, inputs: InputData) -> tuple[Places, tuple[Column, ...]]:
     """Describe a model while no task in a thread of Dask's uses it: both set its mode, and put it back."""
-    with IN_USE:
+    with in_use(model):
         return describe(inputs)
 
 

@@ -13,13 +13,10 @@ import numpy as np
 from dask_train.collections.missing import with_nan_text
 from dask_train.collections.partition.text import text_rows
 from dask_train.data.structure import filled
-from dask_train.predicting.server.runners import Runner, runner_of
+from dask_train.predicting.server.in_use import current, in_use
+from dask_train.predicting.server.runners import runner_of
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of, plain
 from dask_train.settings.process import Settings
-
-# Held while a model of this process is used. One lock for all of them: models may share layers, and a torch module is
-# in the mode of prediction for all threads until it is put back. Each has all cores, so little would run side by side.
-IN_USE = threading.RLock()
 
 
 class LocalModel:
@@ -35,15 +32,16 @@ class LocalModel:
 
     def __init__(self, model: Any, name: str, token: str, settings: Settings) -> None:
         self.name, self.token, self.settings = name, token, settings
-        self._runner: Runner = runner_of(model)
+        self._model, self._runner = model, runner_of(model)
+        self._made_in = current()
 
     def ask(self, call: Call, arrays: Sequence[np.ndarray]) -> Any:
-        """Return what the model says of the rows, one task of the process at a time."""
+        """Return what the model says of the rows, while no other task uses any part of it."""
         columns = [
             text_rows("of the block", array) if column.is_text else np.ascontiguousarray(array, column.dtype)
             for array, column in zip(arrays, call.columns, strict=True)
         ]
-        with IN_USE:
+        with in_use(self._model, self._made_in):
             if call.verb != "predict":
                 answer = self._runner.evaluate if call.verb == "evaluate" else self._runner.logs
                 return answer(call, columns, _nothing)

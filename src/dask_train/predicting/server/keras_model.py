@@ -23,6 +23,7 @@ from dask_train.keras_models.serialization import model_to_parts, parts_to_model
 from dask_train.keras_models.text_inputs import check_text_inputs
 from dask_train.predicting.server.keras_backends import Run, backend_of
 from dask_train.predicting.server.keras_evaluation import Evaluation
+from dask_train.predicting.server.padding import Kept, alike, filled_up, other_rows
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 
 
@@ -101,29 +102,58 @@ class KerasRunner:
         """Return the outputs of a batch that is not full.
 
         It is padded, so that nothing is compiled for its shape, once it is seen that nothing of the padding gets into
-        its rows. That is tried on the first such batch, in the same shape, with the same random numbers.
+        its rows. That is tried on such batches until one shows it, in the same shape, with the same random numbers.
         """
-        num_rows, key = len(rows[0]), _key(call)
-        if not self._takes_padding.get(key, keras.backend.backend() != "torch"):  # which compiles nothing
+        key = _key(call)
+        if not self._takes_padding.get(key, self._may_take_padding(call)):
             return self._outputs(call, rows)
-        padded = [_padded(column, column[-1:], call.batch_size) for column in rows]
+        padded = [filled_up(column, column[-1:], call.batch_size) for column in rows]
         if key in self._takes_padding:
-            return [output[:num_rows] for output in self._outputs(call, padded)]
-        others = [other for column in rows if (other := _other_row(column[-1:])) is not None]
+            return [output[: len(rows[0])] for output in self._outputs(call, padded)]
+        others = [found for column in rows if (found := other_rows(column[-1:]))]
         if len(others) < len(rows):
             return self._outputs(call, rows)  # such padding shows nothing; a later batch may
-        before = self._random_state()
-        outputs = [output[:num_rows] for output in self._outputs(call, padded)]
+        before, kept = self._random_state(), Kept(state.statistics(self._model), state.as_array)
+        outputs = [output[: len(rows[0])] for output in self._outputs(call, padded)]
         after = self._random_state()
-        self._put_random_state(before)
-        padded = [_padded(column, other, call.batch_size) for column, other in zip(rows, others, strict=True)]
+        if kept.put_back():  # statistics would count the padding
+            takes_padding: bool | None = False
+        elif not all(np.isfinite(output).all() for output in outputs if output.dtype.kind == "f"):
+            takes_padding = None  # whatever pads, such outputs stay as they are; a later batch may show it
+        else:
+            takes_padding = all(
+                self._are_alike(call, rows, other, outputs, before) for other in zip(*others, strict=True)
+            )
+            kept.put_back()
+        if takes_padding is not None:
+            self._takes_padding[key] = takes_padding
+        self._put_random_state(after if takes_padding else before)
+        return outputs if takes_padding else self._outputs(call, rows)
+
+    def _may_take_padding(self, call: Call) -> bool:
+        """Return whether padding can be tried, and spares something.
+
+        What comes of it is seen in floating numbers alone: the largest of several may stay so whatever the padding.
+        """
+        is_compiled = keras.backend.backend() != "torch" and not self._model.run_eagerly
+        return is_compiled and any(np.dtype(column.dtype).kind == "f" for column in call.outputs)
+
+    def _are_alike(
+        self,
+        call: Call,
+        rows: Sequence[np.ndarray],
+        others: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        random_state: Sequence[np.ndarray],
+    ) -> bool:
+        """Return whether the outputs are the same if other rows pad the batch."""
+        self._put_random_state(random_state)
+        padded = [filled_up(column, other, call.batch_size) for column, other in zip(rows, others, strict=True)]
         try:
-            again = [output[:num_rows] for output in self._outputs(call, padded)]
-        except Exception:  # of a model, or under a setting, that takes no NaN
-            again = []
-        self._takes_padding[key] = len(again) == len(outputs) and all(map(_alike, outputs, again))
-        self._put_random_state(after if self._takes_padding[key] else before)
-        return outputs if self._takes_padding[key] else self._outputs(call, rows)
+            again = [output[: len(rows[0])] for output in self._outputs(call, padded)]
+        except Exception:  # of a model, or under a setting, that takes no such rows
+            return False
+        return len(again) == len(outputs) and all(map(alike, outputs, again))
 
     def _outputs(self, call: Call, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         predicted = self._function(call)(filled(call.columns.features, rows.__getitem__))
@@ -164,29 +194,6 @@ class KerasRunner:
 
 def _key(call: Call) -> Any:
     return call.batch_size, call.columns.columns, repr(call.columns.features)
-
-
-def _padded(rows: np.ndarray, row: np.ndarray, batch_size: int) -> np.ndarray:
-    """Return the rows, and one again and again up to the size of a batch."""
-    return np.concatenate([rows, np.repeat(row, batch_size - len(rows), axis=0)])
-
-
-def _other_row(row: np.ndarray) -> np.ndarray | None:
-    """Return a row with other values, ``(1, *row_shape)``: without numbers, or of zeros; None if they are the same."""
-    if row.dtype.kind == "f":
-        other = np.full_like(row, np.nan)
-    else:
-        other = np.full_like(row, "") if row.dtype.hasobject else np.zeros_like(row)
-    is_float = row.dtype.kind == "f"
-    return None if np.array_equal(row, other, equal_nan=is_float) else other
-
-
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Return whether outputs differ by rounding alone, as they may on a GPU."""
-    if one.dtype.kind != "f":
-        return np.array_equal(one, other)
-    finite = np.abs(one[np.isfinite(one)])
-    return np.allclose(one, other, rtol=1e-5, atol=1e-6 * float(finite.max(initial=0.0)), equal_nan=True)
 
 
 def _numpy(output: Any) -> np.ndarray:

@@ -143,6 +143,88 @@ def test_rows_that_a_model_compares_with_others_of_a_batch_are_compared_with_no_
             np.testing.assert_allclose(found[part], alone - alone.mean(axis=0), atol=1e-4)
 
 
+class Counting(keras.layers.Layer):
+    """Keeps a statistic of the rows that it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x: Any) -> Any:
+        self.total.assign(self.total + keras.ops.sum(x))
+        return x * 1.0
+
+
+def test_what_layers_keep_of_rows_is_that_of_real_rows_each_counted_once() -> None:
+    layer = Counting()
+    x = da.from_array(X, chunks=(20, 6))
+    computed(dt.predict(sequential((6,), layer), x, batch_size=16))
+    assert float(layer.total) == pytest.approx(X.sum(), abs=1e-3)
+    inputs = keras.Input((6,))
+    layer = keras.layers.BatchNormalization()
+    model = keras.Model(inputs, layer(inputs, training=True))
+    model.compile(jit_compile=False)
+    expected = keras.models.clone_model(model)
+    computed(dt.predict(model, X[:5], batch_size=16))
+    expected.predict(X[:5], verbose=0)
+    for one, other in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+class Masked(keras.layers.Layer):
+    """Leaves numbers out of the mean that are none, which so does not show padding of such."""
+
+    def call(self, x: Any) -> Any:
+        x = keras.ops.where(keras.ops.isnan(x), keras.ops.zeros_like(x), x)
+        return x - keras.ops.mean(x, axis=0, keepdims=True)
+
+
+def of_blocks(model: Any, *blocks: Any) -> list[Any]:
+    """Return what comes of one block after the other."""
+    x = da.from_array(np.concatenate(blocks), chunks=(tuple(map(len, blocks)), blocks[0].shape[1]))
+    lazy = dt.predict(model, x, batch_size=16)
+    return [computed(lazy.blocks[number]) for number in range(len(blocks))]
+
+
+@pytest.mark.parametrize(("layer", "first"), [(Centered, np.nan), (Masked, np.nan), (Masked, 0)])
+def test_a_batch_that_shows_nothing_of_padding_decides_nothing(layer: Any, first: float) -> None:
+    class Summed(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            return keras.ops.sum(x, axis=-1, keepdims=True)
+
+    row = np.array([[first, 0, 0, 0, 0, 0]], "f4")
+    shows_nothing, found = of_blocks(sequential((6,), Summed(), layer()), row, X[:3])
+    assert shows_nothing.shape == (1, 1)
+    sums = X[:3].sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, sums - sums.mean(), atol=1e-5)
+
+
+def test_numbers_of_classes_are_of_rows_without_padding() -> None:
+    class Above(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            return keras.ops.cast(keras.ops.argmax(x - keras.ops.mean(x, axis=0, keepdims=True), axis=1), "int32")
+
+    blocks = np.array([[3, 0]], "f4"), np.array([[-1, 0], [1, 0], [1, 0], [3, 0]], "f4")
+    assert [found.tolist() for found in of_blocks(sequential((2,), Above()), *blocks)] == [[0], [1, 0, 0, 0]]
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="JAX compiles for each length")
+@pytest.mark.parametrize("dtype", ["int32", "bool"])
+def test_inputs_that_are_always_zero_are_compiled_once(dtype: str) -> None:
+    class Seen(keras.layers.Layer):
+        shapes: ClassVar[list[Any]] = []
+
+        def call(self, x: Any) -> Any:
+            self.shapes.append(tuple(x.shape))
+            return keras.ops.cast(x, "float32")
+
+    model = sequential((6,), Seen(), dtype=dtype)
+    x = da.from_array(np.zeros((9, 6), dtype), chunks=((2, 3, 4), 6))
+    Seen.shapes.clear()
+    assert not dt.predict(model, x, batch_size=16).compute(scheduler="sync").any()
+    assert [shape for shape in Seen.shapes if shape[0] > 2] == [(16, 6)]
+
+
 @pytest.mark.skipif(BACKEND != "jax", reason="others have numbers of 64 bits")
 def test_numbers_that_would_wrap_around_are_refused() -> None:
     model = sequential((1,), keras.layers.Rescaling(1.0))
