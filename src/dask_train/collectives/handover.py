@@ -33,7 +33,7 @@ class CallPosition(NamedTuple):
     is_checked
         Whether calls are compared before they are made.
     num_mirrored
-        Ranks that have a mirror at the border, which others have joined there; too many in one that has come since.
+        Ranks that have a mirror at the border, which others join there; too many in one that has come since.
     """
 
     is_new: bool
@@ -69,7 +69,7 @@ class Handover:
     border, completed
         Of the ranks that are ahead.
     num_mirrored
-        Ranks whose mirror there has to be: those that join have none before their first step.
+        Ranks whose mirror there has to be: those that join have none before a call has confirmed it.
     is_needed
         Whether any rank needs anything.
     is_checked

@@ -66,7 +66,7 @@ class ReplaceableGroup(ProcessGroup):
         self._attempts = formation.attempts
         self._run, self._calls = run, Calls()
         self._border: int | None = None
-        self._num_mirrored = self.size  # ranks that have a mirror at the border; others have joined there
+        self._num_mirrored = self.size  # ranks that have a mirror at the border; others join there
         self._mirrored: dict[int, bytes | None] = {}  # the last two
         self._unconfirmed: set[int] = set()  # borders that were mirrored since the last call
         self._has_met = True  # whether no call was made since the ranks have met
@@ -145,8 +145,9 @@ class ReplaceableGroup(ProcessGroup):
             self._run.start_all_again(f"{self.size} workers have met where {size} were to continue")
 
     def confirm(self) -> None:
-        """Wait until all have come here."""
+        """Wait until all have come here; those that have joined have mirrored the border as well."""
         self._made(_CONFIRM, self._waited)
+        self._num_mirrored = self.size
 
     def _waited(self, give: Callable[[], None] = lambda: None) -> list[np.ndarray]:
         def come(_: InterHostSum) -> None:
