@@ -50,6 +50,8 @@ class ReplaceableGroup(ProcessGroup):
         The ranks as they have met.
     timeout_s
         How long one may wait for the others, in seconds.
+    begins_later
+        Whether this rank takes the place of a lost one, or joins. Default: false.
 
     Attributes
     ----------
@@ -60,11 +62,13 @@ class ReplaceableGroup(ProcessGroup):
 
     _look_s = _LOOK_S
 
-    def __init__(self, run: ReplacingRun, formation: Formation, timeout_s: float) -> None:
+    def __init__(
+        self, run: ReplacingRun, formation: Formation, timeout_s: float, *, begins_later: bool = False
+    ) -> None:
         super().__init__(formation.hosts, formation.rank, formation.memory, formation.across, timeout_s)
         self._ring: Ring | None = formation.across
         self._attempts = formation.attempts
-        self._run, self._calls = run, Calls()
+        self._run, self._calls, self._begins_later = run, Calls(), begins_later
         self._border: int | None = None
         self._num_mirrored = self.size  # ranks that have a mirror at the border; others join there
         self._mirrored: dict[int, bytes | None] = {}  # the last two
@@ -432,10 +436,12 @@ class ReplaceableGroup(ProcessGroup):
         border = NO_BORDER if self._border is None else self._border
         calls = self._calls
         at = (border, calls.completed, calls.number, calls.is_whole)
-        mine = CallPosition(not self._has_begun, *at, self._is_checked, self._num_mirrored)
+        mine = CallPosition(not self._has_begun, *at, self._is_checked, self._num_mirrored, self._begins_later)
         handover = Handover([CallPosition.of(row) for row in self._gathered("at", mine.row)])
         if self._has_begun and handover.border == NO_BORDER:
             self._run.start_all_again("a worker was lost before the first step")
+        if handover.is_lost:
+            self._run.start_all_again("all workers that had trained were lost before any other had their state")
         if not handover.is_needed:
             return handover
         try:
