@@ -36,6 +36,8 @@ class CallPosition(NamedTuple):
         Ranks that have a mirror at the border, which others join there; too many in one that has come since.
     begins_later
         Whether it was not there at the start.
+    most_hosts
+        On how many hosts at most the ranks have been, as far as it knows.
     """
 
     is_new: bool
@@ -46,17 +48,18 @@ class CallPosition(NamedTuple):
     is_checked: bool
     num_mirrored: int
     begins_later: bool
+    most_hosts: int
 
     @classmethod
     def of(cls, row: np.ndarray) -> CallPosition:
         """Return what :attr:`row` was made of."""
-        is_new, border, completed, number, is_whole, is_checked, num_mirrored, later = row.tolist()
+        is_new, border, completed, number, is_whole, is_checked, num_mirrored, later, hosts = row.tolist()
         flags = bool(is_whole), bool(is_checked)
-        return cls(bool(is_new), border, completed, number, *flags, num_mirrored, bool(later))
+        return cls(bool(is_new), border, completed, number, *flags, num_mirrored, bool(later), hosts)
 
     @property
     def row(self) -> np.ndarray:
-        """Return the numbers, int64 ``(1, 8)``, as ranks gather them."""
+        """Return the numbers, int64 ``(1, 9)``, as ranks gather them."""
         return np.array([self], np.int64)
 
 
@@ -80,6 +83,8 @@ class Handover:
         Whether nobody has a state, and it is not the start.
     is_checked
         Whether calls are compared from now on.
+    most_hosts
+        On how many hosts at most the ranks have been.
     shared, answers, last
         What all ranks have at the border, what calls since then came to, and the last call of all; once
         :meth:`take` was called.
@@ -96,6 +101,7 @@ class Handover:
         self.is_needed = bool(self._lack) or len(self._ahead) < len(have)
         self.is_lost = all(at.is_new and at.begins_later for at in positions)
         self.is_checked = self.is_needed or any(at.is_checked for at in positions)
+        self.most_hosts = max(at.most_hosts for at in positions)
         self.shared: Any = None
         self.answers: list[Answer] = []
         self.last: Answer | None = None

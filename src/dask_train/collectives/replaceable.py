@@ -81,6 +81,7 @@ class ReplaceableGroup(ProcessGroup):
         self._give: Callable[[], Any] = lambda: None
         self._is_inside = self._has_begun = self._is_checked = False  # calls are checked once a rank was replaced
         self.received: State | None = None
+        self._most_hosts = 1
         self._placed: set[int] = set()
         self._held: list[SumBuffer] = []  # an id is taken by no other one while its owner lives
         self._mirrors = Mirrors(self._memory)
@@ -223,6 +224,11 @@ class ReplaceableGroup(ProcessGroup):
         """Let all start again if ranks are on several hosts, as where a lost one was replaced on another."""
         if self.num_hosts > 1:
             self._run.start_all_again(f"{why}, and a worker was replaced on another host")
+
+    @property
+    def most_hosts(self) -> int:
+        """Return on how many hosts at most the ranks have been, at any time."""
+        return self._most_hosts
 
     @property
     def may_sum_early(self) -> bool:
@@ -436,7 +442,8 @@ class ReplaceableGroup(ProcessGroup):
         border = NO_BORDER if self._border is None else self._border
         calls = self._calls
         at = (border, calls.completed, calls.number, calls.is_whole)
-        mine = CallPosition(not self._has_begun, *at, self._is_checked, self._num_mirrored, self._begins_later)
+        have = self._is_checked, self._num_mirrored, self._begins_later, max(self._most_hosts, self.num_hosts)
+        mine = CallPosition(not self._has_begun, *at, *have)
         handover = Handover([CallPosition.of(row) for row in self._gathered("at", mine.row)])
         if self._has_begun and handover.border == NO_BORDER:
             self._run.start_all_again("a worker was lost before the first step")
@@ -463,7 +470,7 @@ class ReplaceableGroup(ProcessGroup):
     def _adopt(self, handed: Handover) -> None:
         """Continue with what was handed over, once all have it."""
         is_new, self._has_begun = not self._has_begun, True
-        self._is_checked, self._has_met = handed.is_checked, True
+        self._is_checked, self._has_met, self._most_hosts = handed.is_checked, True, handed.most_hosts
         if not handed.is_needed:
             return
         if is_new:

@@ -270,6 +270,22 @@ def test_one_that_has_joined_from_another_host_and_is_lost_is_replaced(in_thread
     assert attempts == [0, 0, 1]
 
 
+@pytest.mark.parametrize(("hosts", "most"), [([0, 0, 1], 2), ([0, 0, 0], 1)])
+def test_on_how_many_hosts_ranks_have_been_is_known_also_to_one_that_comes_later(
+    in_threads, fixed, monkeypatch, hosts, most
+):
+    outcome, found_most = TrainingLoop.outcome, {}
+
+    def ending(loop, taken):
+        found_most[loop._agreement.rank] = loop._agreement.replaceable.most_hosts
+        return outcome(loop, taken)
+
+    monkeypatch.setattr(TrainingLoop, "outcome", ending)
+    found, _ = trained(in_threads, {1: 3, 6: 2}, (0, "step", 9), hosts=hosts)
+    check(found, fixed, 2)
+    assert found_most == {0: most, 1: most}
+
+
 CHANGES = {"joins": ({3: 3}, 3), "leaves": ({1: 3, 6: 2}, 2), "two leave": ({1: 4, 6: 2}, 2)}
 
 
