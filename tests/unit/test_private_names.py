@@ -20,6 +20,7 @@ PRIVATE_MODULES = ("keras.src", "tensorflow.python")
 DOCUMENTED = {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"}
 # Private names of this library that several of its files use, which are told from those of others by no underscore.
 OURS = {
+    "_alone",
     "_close",
     "_context",
     "_count_no_rows",

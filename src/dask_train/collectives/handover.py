@@ -25,7 +25,7 @@ class CallPosition(NamedTuple):
     Attributes
     ----------
     is_new
-        Whether it takes the place of a lost one, or joins.
+        Whether it has no state yet, as one that takes the place of a lost one, or joins, and all at the start.
     border
         The last one; :data:`NO_BORDER` if it has not come to any.
     completed, number, is_whole
@@ -33,7 +33,11 @@ class CallPosition(NamedTuple):
     is_checked
         Whether calls are compared before they are made.
     num_mirrored
-        Ranks that have a mirror at the border, which others have joined there; too many in one that has come since.
+        Ranks that have a mirror at the border, which others join there; too many in one that has come since.
+    begins_later
+        Whether it was not there at the start.
+    most_hosts
+        On how many hosts at most the ranks have been, as far as it knows.
     """
 
     is_new: bool
@@ -43,16 +47,19 @@ class CallPosition(NamedTuple):
     is_whole: bool
     is_checked: bool
     num_mirrored: int
+    begins_later: bool
+    most_hosts: int
 
     @classmethod
     def of(cls, row: np.ndarray) -> CallPosition:
         """Return what :attr:`row` was made of."""
-        is_new, border, completed, number, is_whole, is_checked, num_mirrored = row.tolist()
-        return cls(bool(is_new), border, completed, number, bool(is_whole), bool(is_checked), num_mirrored)
+        is_new, border, completed, number, is_whole, is_checked, num_mirrored, later, hosts = row.tolist()
+        flags = bool(is_whole), bool(is_checked)
+        return cls(bool(is_new), border, completed, number, *flags, num_mirrored, bool(later), hosts)
 
     @property
     def row(self) -> np.ndarray:
-        """Return the numbers, int64 ``(1, 7)``, as ranks gather them."""
+        """Return the numbers, int64 ``(1, 9)``, as ranks gather them."""
         return np.array([self], np.int64)
 
 
@@ -69,11 +76,15 @@ class Handover:
     border, completed
         Of the ranks that are ahead.
     num_mirrored
-        Ranks whose mirror there has to be: those that join have none before their first step.
+        Ranks whose mirror there has to be: those that join have none before a call has confirmed it.
     is_needed
         Whether any rank needs anything.
+    is_lost
+        Whether nobody has a state, and it is not the start.
     is_checked
         Whether calls are compared from now on.
+    most_hosts
+        On how many hosts at most the ranks have been.
     shared, answers, last
         What all ranks have at the border, what calls since then came to, and the last call of all; once
         :meth:`take` was called.
@@ -88,7 +99,9 @@ class Handover:
         self.border = positions[self._ahead[0]].border if have else NO_BORDER
         self.num_mirrored = min((positions[rank].num_mirrored for rank in self._ahead), default=0)
         self.is_needed = bool(self._lack) or len(self._ahead) < len(have)
+        self.is_lost = all(at.is_new and at.begins_later for at in positions)
         self.is_checked = self.is_needed or any(at.is_checked for at in positions)
+        self.most_hosts = max(at.most_hosts for at in positions)
         self.shared: Any = None
         self.answers: list[Answer] = []
         self.last: Answer | None = None

@@ -313,6 +313,11 @@ class ProcessGroup:
         return len(self._groups)
 
     @property
+    def most_hosts(self) -> int:
+        """Return on how many hosts at most the ranks have been."""
+        return self.num_hosts
+
+    @property
     def may_sum_early(self) -> bool:
         """Return whether sums of sections may begin before all arrays are there, as pays between hosts."""
         return self.num_hosts > 1

@@ -7,34 +7,26 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dask_train.collectives.calls import Calls
-from dask_train.collectives.formation import Formation, ReplacingRun, State
-from dask_train.collectives.handover import NO_BORDER, CallPosition, Handover, NoSuccessorError
+from dask_train.collectives.formation import Formation, ReplacingRun
 from dask_train.collectives.lost import PeerLostError
+from dask_train.collectives.meeting_group import MeetingGroup, OthersAheadError
 from dask_train.collectives.mirror import Mirrors
-from dask_train.collectives.process_group import InterHostSum, ProcessGroup
-from dask_train.collectives.ring import Ring
+from dask_train.collectives.process_group import InterHostSum
 from dask_train.collectives.share_sums import ShareBuffer
-from dask_train.collectives.shared_memory import SharedMemory, SumBuffer
-from dask_train.errors import DaskTrainError
+from dask_train.collectives.shared_memory import SumBuffer
 
 # How often a rank that waits looks whether another one was lost.
 _LOOK_S = 0.02
 _CONFIRM = "confirm"
 
 
-class _OthersAheadError(Exception):
-    """Others have completed the call in hand, and wait in the number to come."""
-
-
-class ReplaceableGroup(ProcessGroup):
+class ReplaceableGroup(MeetingGroup):
     """The ranks of a run that agree at every step, where a lost rank is replaced in place, and others may join.
 
     The trainer marks borders: places between two calls at which the state of all ranks is known. Between two borders
@@ -50,6 +42,8 @@ class ReplaceableGroup(ProcessGroup):
         The ranks as they have met.
     timeout_s
         How long one may wait for the others, in seconds.
+    begins_later
+        Whether this rank takes the place of a lost one, or joins. Default: false.
 
     Attributes
     ----------
@@ -60,38 +54,16 @@ class ReplaceableGroup(ProcessGroup):
 
     _look_s = _LOOK_S
 
-    def __init__(self, run: ReplacingRun, formation: Formation, timeout_s: float) -> None:
-        super().__init__(formation.hosts, formation.rank, formation.memory, formation.across, timeout_s)
-        self._ring: Ring | None = formation.across
-        self._attempts = formation.attempts
-        self._run, self._calls = run, Calls()
-        self._border: int | None = None
-        self._num_mirrored = self.size  # ranks that have a mirror at the border; others have joined there
-        self._mirrored: dict[int, bytes | None] = {}  # the last two
+    def __init__(
+        self, run: ReplacingRun, formation: Formation, timeout_s: float, *, begins_later: bool = False
+    ) -> None:
+        super().__init__(run, formation, timeout_s, begins_later=begins_later)
         self._unconfirmed: set[int] = set()  # borders that were mirrored since the last call
-        self._has_met = True  # whether no call was made since the ranks have met
-        self._or_size = 0  # the number in which others may have met that have completed the call in hand; 0 for none
-        self._others: Formation | None = None  # as they have, with this rank
-        self._to_pass: set[int] = set()  # those of them that are to go to the next host in the call in hand
-        self._is_loose = False  # whether hosts could come through the call in hand before others have begun it
-        self._give: Callable[[], Any] = lambda: None
-        self._is_inside = self._has_begun = self._is_checked = False  # calls are checked once a rank was replaced
-        self.received: State | None = None
-        self._placed: set[int] = set()
-        self._held: list[SumBuffer] = []  # an id is taken by no other one while its owner lives
-        self._mirrors = Mirrors(self._memory)
-        self._left: list[SharedMemory] = []  # since all have come together last: what the lost have left is there
         try:
             self._join(formation)
         except BaseException:
             self.close()
             raise
-
-    def _join(self, formation: Formation) -> None:
-        try:
-            self._take_up(formation)
-        except PeerLostError:
-            self._meet_again()
 
     # What the trainer tells
 
@@ -127,7 +99,7 @@ class ReplaceableGroup(ProcessGroup):
         self._or_size = size
         try:
             self._made(_CONFIRM, partial(self._waited, self._give_all_hosts))
-        except _OthersAheadError:
+        except OthersAheadError:
             self._calls.made(_CONFIRM, [])
             self._unconfirmed.clear()
         finally:
@@ -145,8 +117,9 @@ class ReplaceableGroup(ProcessGroup):
             self._run.start_all_again(f"{self.size} workers have met where {size} were to continue")
 
     def confirm(self) -> None:
-        """Wait until all have come here."""
+        """Wait until all have come here; those that have joined have mirrored the border as well."""
         self._made(_CONFIRM, self._waited)
+        self._num_mirrored = self.size
 
     def _waited(self, give: Callable[[], None] = lambda: None) -> list[np.ndarray]:
         def come(_: InterHostSum) -> None:
@@ -218,6 +191,11 @@ class ReplaceableGroup(ProcessGroup):
         """Let all start again if ranks are on several hosts, as where a lost one was replaced on another."""
         if self.num_hosts > 1:
             self._run.start_all_again(f"{why}, and a worker was replaced on another host")
+
+    @property
+    def most_hosts(self) -> int:
+        """Return on how many hosts at most the ranks have been, at any time."""
+        return self._most_hosts
 
     @property
     def may_sum_early(self) -> bool:
@@ -326,10 +304,6 @@ class ReplaceableGroup(ProcessGroup):
 
         super()._over_hosts(passed)
 
-    def _all_hosts_come(self) -> None:
-        assert self._ring is not None
-        self._ring.meet()
-
     def _check_alike(self, text: str) -> None:
         """Check that all ranks make the same call: a rank that took a lost one's place might have gone another way.
 
@@ -342,14 +316,6 @@ class ReplaceableGroup(ProcessGroup):
             self._run.start_all_again(
                 f"workers are at other calls than one that was replaced; rank {self.rank}: {text}"
             )
-
-    @contextmanager
-    def _inside(self) -> Iterator[None]:
-        self._is_inside = True
-        try:
-            yield
-        finally:
-            self._is_inside = False
 
     def _use(self, channel: SumBuffer) -> None:
         if id(channel) not in self._placed:
@@ -366,115 +332,6 @@ class ReplaceableGroup(ProcessGroup):
         if is_lost and not self._memory.wait_for(place, 0.0):  # looked at again: it may have come and then been lost
             raise PeerLostError
         super()._look(place, started)
-
-    def _met(self, size: int) -> Formation:
-        try:
-            return self._run.form(size, self._or_size)
-        except (DaskTrainError, ValueError, OSError) as error:
-            self._run.start_all_again(f"workers could not meet again: {error}")
-
-    def _meet_again(self, size: int = 0) -> None:
-        """Meet until no rank is lost meanwhile. Default of ``size``: as many as before.
-
-        Raises
-        ------
-        _OthersAheadError
-            Others have met in the number to come, with this rank, which is to come to its border first.
-        """
-        while True:
-            formation, self._others = self._others, None
-            if formation is None:
-                self._memory.leave()  # else one that waits here for this rank, and not for the lost one, would wait on
-                self._leave_ring()
-                formation = self._met(size or self.size)
-            if self._or_size and len(formation.hosts.addresses) == self._or_size:
-                self._others = formation
-                raise _OthersAheadError
-            with suppress(PeerLostError):
-                self._take_up(formation)
-                return
-
-    def _leave_ring(self) -> None:
-        if self._ring is not None:
-            self._ring.close()
-        self._ring = self._across = None
-
-    def _take_up(self, formation: Formation) -> None:
-        """Continue in new memory, where newcomers get the state of those whose place they take."""
-        if formation.memory is not self._memory:
-            self._left.append(self._memory)
-            self._memory, self._attempts, hosts = formation.memory, formation.attempts, formation.hosts
-            self._ring = self._across = formation.across
-            self.size, self._groups, self._group = len(hosts.addresses), hosts.groups, hosts.group_of(self.rank)
-        self._channels.clear()
-        self._placed.clear()
-        self._held.clear()
-        self._mirrors = Mirrors(self._memory)
-        for border, own in self._mirrored.items():
-            self._mirrors.put(self.rank, border, own)
-        with self._inside():
-            self._to_pass, self._is_loose = set(), False
-            handed = self._handed_over()
-            if not self._has_begun and handed.border != NO_BORDER:
-                self._mirrors.put(self.rank, handed.border, handed.own(self.rank))  # None of one that joins
-            self._wait()
-            if handed.border != NO_BORDER:
-                self._to_pass = {handed.border, handed.border + 1}  # who is ahead has mirrored the next one as well
-            self._over_hosts(lambda _: self._all_hosts_come())
-        self._adopt(handed)  # not before all have come so far
-        for memory in self._left:
-            memory.close()
-        self._left.clear()
-
-    def _handed_over(self) -> Handover:
-        """Return what ranks continue with; all call it."""
-        border = NO_BORDER if self._border is None else self._border
-        calls = self._calls
-        at = (border, calls.completed, calls.number, calls.is_whole)
-        mine = CallPosition(not self._has_begun, *at, self._is_checked, self._num_mirrored)
-        handover = Handover([CallPosition.of(row) for row in self._gathered("at", mine.row)])
-        if self._has_begun and handover.border == NO_BORDER:
-            self._run.start_all_again("a worker was lost before the first step")
-        if not handover.is_needed:
-            return handover
-        try:
-            handover.check()
-            mirrors = [Mirrors(memory) for memory in (self._memory, *reversed(self._left))]
-            has = handover.found_in(mirrors)
-            everyones = self._gathered("mirrors", np.array([[rank in has for rank in range(self.size)]], np.int64))
-            needed = range(min(self.size, handover.num_mirrored)) if self._has_begun else ()
-            mine_given = handover.given(self.rank, has, np.array(everyones), needed, self._give, calls)
-        except NoSuccessorError as error:
-            self._run.start_all_again(str(error))
-        handover.take(self._gathered("state", np.frombuffer(mine_given, np.uint8)).tobytes())
-        return handover
-
-    def _gathered(self, key: str, rows: np.ndarray) -> np.ndarray:
-        (gathered,) = super().gather(key, [rows])
-        return gathered
-
-    def _adopt(self, handed: Handover) -> None:
-        """Continue with what was handed over, once all have it."""
-        is_new, self._has_begun = not self._has_begun, True
-        self._is_checked, self._has_met = handed.is_checked, True
-        if not handed.is_needed:
-            return
-        if is_new:
-            self.received = State(handed.border, handed.shared, handed.own(self.rank))
-            self._border, self._mirrored = handed.border, {handed.border: handed.own(self.rank)}
-            self._calls.go_through(handed.completed, handed.last, handed.answers)
-        elif self._calls.completed < handed.completed:
-            assert handed.last is not None
-            self._calls.go_through(handed.completed, handed.last, [handed.last])
-
-    def close(self) -> None:
-        """Release the memory, and leave the ring."""
-        self._leave_ring()
-        if self._others is not None and self._others.across is not None:
-            self._others.across.close()
-        for memory in (*self._left, *([] if self._others is None else [self._others.memory])):
-            memory.close()
-        super().close()
 
 
 def _is_empty(part: slice) -> bool:

@@ -10,7 +10,7 @@ from dask_train.errors import ClosedError, PlacementError
 from dask_train.run import events
 from dask_train.run.bounds import LEAST, LEAST_WITH_SERVERS
 from dask_train.run.resizing import ROLE, leftover
-from dask_train.run.state import Phase, ResizePhase, SizeChange
+from dask_train.run.state import Phase, ResizePhase, RolePhase, RunState, SizeChange
 
 _FOR = (
     "run.resize() is for dt.fit(..., recovery='in_place') of torch modules and Keras models with several workers, and "
@@ -87,11 +87,19 @@ async def change(driver: Driver, workers: int, timeout_s: float = 0.0) -> None:
 def _can_be_asked(driver: Driver) -> bool:
     """Return whether a run trains, no change that was cancelled is under way, or still to be begun, and none lingers.
 
-    Else one that joins could take the place of a process that has left and is about to return, and end it.
+    Else one that joins could take the place of a process that has left and is about to return, and end it. Nor is a
+    worker being replaced, or waits for the others: the other number in which it may meet would be one of before.
     """
     is_free = not driver.num_resizes or _is_settled(driver.state.resize, driver.num_resizes - 1)
     trains = driver.state.phase is Phase.RUNNING and driver.state.trains_together
-    return is_free and trains and not leftover(driver.state)
+    return is_free and trains and not leftover(driver.state) and not _are_meeting(driver.state)
+
+
+def _are_meeting(state: RunState) -> bool:
+    """Return whether workers meet anew, or are about to, as one was lost."""
+    keys, settled = state.plan.training_keys(), (RolePhase.RUNNING, RolePhase.RETURNED)
+    workers = [role for key, role in state.roles.items() if key in keys]
+    return not state.plan.apart and any(role.meets_at or role.phase not in settled for role in workers)
 
 
 def _is_settled(resize: SizeChange | None, number: int) -> bool:

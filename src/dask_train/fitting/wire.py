@@ -37,14 +37,39 @@ def check_dtypes(wire: str | None, dtypes: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def tell_of_wire(wire: str | None, session: Session, group: ProcessGroup, what: str = "Gradients") -> None:
-    """Have the run's result say that ``what`` was rounded; the first rank tells it."""
-    if wire is None or group.rank:
-        return
-    if group.num_hosts > 1:
-        session.notice(
-            f"{what} travelled between the {group.num_hosts} hosts in bfloat16 and were added in float32 "
-            f"(wire={wire!r}): the model is not that of one process to rounding of float32."
-        )
-    else:
-        session.notice(f"wire={wire!r} has changed nothing: all workers are on one host, where nothing is rounded.")
+class WireNotice:
+    """Has the run's result say whether numbers were rounded; the first rank tells it.
+
+    A run on one host may get to several with another number of workers, or where a lost one is replaced. So that
+    nothing was rounded is told in the end.
+
+    Parameters
+    ----------
+    wire
+        As of :func:`dask_train.fit`.
+    session, group
+        Of the rank.
+    what
+        Which numbers travel. Default: gradients.
+    """
+
+    def __init__(self, wire: str | None, session: Session, group: ProcessGroup, what: str = "Gradients") -> None:
+        self._wire, self._session, self._group, self._what = wire, session, group, what
+        self._tells, self._num_told = wire is not None and group.rank == 0, 1  # hosts
+        self._tell_of_hosts()
+
+    def training_ends(self) -> None:
+        """Tell what is not told yet."""
+        self._tell_of_hosts()
+        if self._tells and self._group.most_hosts == 1:
+            self._session.notice(
+                f"wire={self._wire!r} has changed nothing: all workers are on one host, where nothing is rounded."
+            )
+
+    def _tell_of_hosts(self) -> None:
+        if self._tells and (num := self._group.most_hosts) > self._num_told:
+            self._num_told = num
+            self._session.notice(
+                f"{self._what} travelled between the {num} hosts in bfloat16 and were added in float32 "
+                f"(wire={self._wire!r}): the model is not that of one process to rounding of float32."
+            )

@@ -150,16 +150,19 @@ def meeting(turn: StateUpdate) -> tuple[Key, ...]:
     if not all(role.meets_at and resize.size in (role.meets_size or resize.size, role.meets_or) for role in roles):
         return ()
     some_have_left = any(has_left(turn, key) for key in turn.plan.training_keys())
-    is_sure = any(resize.size in (role.meets_size, some_have_left and role.meets_or) for role in roles)
+    is_sure = some_have_left or any(role.meets_size == resize.size for role in roles)
     return keys if is_sure else ()
 
 
 def waits_as_before(turn: StateUpdate) -> bool:
-    """Return whether those that wait do so for as many as there were, as after a loss before the number was sent."""
+    """Return whether those that wait do so for as many as there were, as after a loss before the number was sent.
+
+    If all are new, none knows of a number. None has the state either, which they learn when they meet.
+    """
     if _told(turn) is None:
         return True
-    count = turn.plan.counts[ROLE]
-    return any(turn.roles[key].meets_size == count for key in turn.plan.training_keys())
+    sizes = {turn.roles[key].meets_size for key in turn.plan.training_keys()}
+    return turn.plan.counts[ROLE] in sizes or not any(sizes)
 
 
 def done(turn: StateUpdate) -> None:

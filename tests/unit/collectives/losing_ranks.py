@@ -97,6 +97,8 @@ class Course:
         course = self
 
         class Run:
+            has_joined = False
+
             def form(self, size=0, or_size=0):
                 while True:
                     with hold_port() as holder, suppress(PeerLostError):

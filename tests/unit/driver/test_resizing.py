@@ -134,6 +134,24 @@ def test_workers_that_have_left_end_before_others_may_come():
     assert driver.asked == [(0, 3, 0.0)]
 
 
+@pytest.mark.parametrize(
+    "worker", [Role(phase=RolePhase.STARTING, attempt=1), Role(phase=RolePhase.RUNNING, meets_at="a:1", meets_or=3)]
+)
+def test_a_lost_worker_is_replaced_before_another_number_is_asked_for(worker):
+    driver = Driver("")
+    driver.state.roles["worker", 1] = worker
+
+    async def ask():
+        asking = asyncio.ensure_future(resize(driver, 3, 0.0))
+        await asyncio.sleep(0.01)
+        assert driver.asked == []
+        driver.state.roles["worker", 1] = Role(phase=RolePhase.RUNNING)
+        await asyncio.wait_for(asking, 10)
+
+    asyncio.run(ask())
+    assert driver.asked == [(0, 3, 0.0)]
+
+
 def test_a_run_that_ends_meanwhile_is_over():
     driver = Driver(None)
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import dask_train as dt
+from dask_train.fitting.wire import WireNotice
 from dask_train.linear_model import LinearRegression
 
 X, Y = np.ones((8, 3), np.float32), np.ones((8, 1), np.float32)
@@ -90,3 +92,25 @@ def test_workers_that_step_alone_are_several_and_are_not_replaced_in_place(setti
 def test_keras_models_sum_in_each_step() -> None:
     with pytest.raises(TypeError, match="takes no sync_every= for a model of type Sequential"):
         dt.fit(network(), X, Y, workers=2, sync_every=5)
+
+
+def told(wire: str | None, begins_on: int, ends_on: int, rank: int = 0) -> list[str]:
+    """What a worker tells whose run has these numbers of hosts."""
+    notices: list[str] = []
+    session: Any = SimpleNamespace(notice=notices.append)
+    group: Any = SimpleNamespace(rank=rank, most_hosts=begins_on)
+    notice = WireNotice(wire, session, group)
+    assert len(notices) == (begins_on > 1 and wire is not None and rank == 0)
+    group.most_hosts = ends_on
+    notice.training_ends()
+    return notices
+
+
+def test_that_nothing_was_rounded_is_known_in_the_end() -> None:
+    (nothing,) = told("bfloat16", 1, 1)
+    assert "wire='bfloat16' has changed nothing" in nothing
+    (rounded,) = told("bfloat16", 1, 2)
+    assert "travelled between the 2 hosts in bfloat16" in rounded
+    assert told("bfloat16", 2, 2) == [rounded]
+    assert told("bfloat16", 2, 3)[1:] == [rounded.replace("the 2 hosts", "the 3 hosts")]
+    assert told(None, 1, 2) == told("bfloat16", 2, 3, rank=1) == []

@@ -46,7 +46,7 @@ class Session:
 
     def __init__(self, rank, attempt, run, folder, y, resumes):
         self.rank = self.world_rank = rank
-        self.attempt, self._meeting, self._y = attempt, run, y
+        self.attempt, self._alone, self._meeting, self._y = attempt, attempt > 0, run, y
         self.scores, self.is_counted = [], True
         self._link = SimpleNamespace(spent=TimeSpent(), start_all_again=run.start_all_again, wanted_size=0)
         self._link.note = self._link.moved = lambda *_, **__: None

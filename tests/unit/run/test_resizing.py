@@ -266,6 +266,39 @@ def test_one_that_is_lost_before_it_has_heard_is_replaced_in_the_old_number_firs
     assert settled(run) == (3, "")
 
 
+def replaced(run, *keys):
+    """Lose these, one after the other, each when the one before waits again; what is done for the last one."""
+    said = []
+    for key in keys:
+        assert f"PlaceRoles {key}" in run.exits(key)
+        placed(run, key, on="e")
+        run.up(key)
+        run.starts(key)
+        said = meets(run, key)
+    return said
+
+
+def test_where_none_is_left_that_knows_a_number_all_meet_in_the_old_one(run):
+    """Else they would wait for ever, and not learn that none of them has the state."""
+    asked(run, 3)
+    joins(run, "worker/2")
+    assert replaced(run, "worker/0", "worker/1") == ["Met worker/0#1@e", "Met worker/1#1@e"]
+    assert run.state.resize.phase is ResizePhase.TOLD
+    run.happens(messages.CannotGoOn, "worker/1", why="none has the state")
+    assert settled(run)[1].startswith("all workers start again")
+
+
+def test_where_none_is_left_that_knows_a_number_and_one_has_left_all_meet_in_the_new_one(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    meets(run, "worker/0", 3)
+    meets(run, "worker/1", 3)
+    asked(run, 2, 1)
+    run.returns("worker/2")
+    assert replaced(run, "worker/0", "worker/1") == ["Met worker/0#1@e", "Met worker/1#1@e", "Free worker/2"]
+    assert settled(run) == (2, "")
+
+
 def test_one_that_is_to_leave_and_is_lost_comes_once_more_for_the_others(run):
     asked(run, 3)
     joins(run, "worker/2")

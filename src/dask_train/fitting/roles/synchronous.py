@@ -26,7 +26,7 @@ from dask_train.fitting.roles.validation import ValidationBeside
 from dask_train.fitting.roles.weights import Weights, assign, check_on_cpu, seeds_of_rank, value_of
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import FitTask
-from dask_train.fitting.wire import tell_of_wire
+from dask_train.fitting.wire import WireNotice
 from dask_train.role.session import Session
 from dask_train.trainers.common.entry import LoopObserver
 from dask_train.trainers.common.group import process_group
@@ -87,7 +87,7 @@ class SynchronousWorker(Worker):
         if self.applies_last:
             check_on_cpu(model)
         self._is_mirrored = False  # whether metrics are asked for what they have counted in the step in hand
-        tell_of_wire(task.wire, session, group)
+        self._wire_notice = WireNotice(task.wire, session, group)
         self._has_warned = False  # of weights that may be no averages
         self._ungathered: StepLogs | None = None  # the logs of the last step, where they are of this worker alone
 
@@ -208,6 +208,7 @@ class SynchronousWorker(Worker):
         """See :meth:`Worker.outcome`."""
         if self.loop.beside is not None:
             self.loop.beside.finish()
+        self._wire_notice.training_ends()
         loop_outcome = self.loop.outcome(dict)
         outcome = None if loop_outcome is None else self.handed_over(loop_outcome)
         if self.moment.replaceable is not None:

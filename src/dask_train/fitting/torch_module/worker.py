@@ -22,7 +22,7 @@ from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.training_objects import TrainingObjects
 from dask_train.fitting.torch_module.trials import left_as_after_a_run, left_as_it_was, modes_kept
 from dask_train.fitting.torch_module.values import check_shapes, from_plain, plain, shapes_of
-from dask_train.fitting.wire import tell_of_wire
+from dask_train.fitting.wire import WireNotice
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import GroupAgreement
@@ -133,7 +133,8 @@ class ModuleWorker:
         self._task, self._session, self._group, self._data = task, session, group, session._data
         self._own = TrainingObjects(task, session)
         self._module, self._metrics = self._own.module, self._own.metrics
-        tell_of_wire(task.wire, session, group, "Gradients" if task.outer is None else "Differences of weights")
+        what = "Gradients" if task.outer is None else "Differences of weights"
+        self._wire_notice = WireNotice(task.wire, session, group, what)
         buffers_and_steps = self._made_for_shares() if task.num_shares else self._made_for_rank()
         self._buffers: ModuleBuffers | ModuleShares = buffers_and_steps[0]
         self._steps: ModuleSteps = buffers_and_steps[1]
@@ -222,6 +223,7 @@ class ModuleWorker:
             logs = {**self._results(), **self._validated(epoch)}
             own.schedule(epoch, self._agreement.of_first(logs))
             loop.epoch_done(**logs)
+        self._wire_notice.training_ends()
         outcome = loop.outcome(
             lambda: {} if self._task.in_process is not None else {TRAINING: plain(own.state(), copies=False)}
         )

@@ -44,15 +44,14 @@ def process_group(task: GroupTask, session: Session) -> Iterator[ProcessGroup]:
     Where lost workers are replaced in place they meet here, and the group replaces them.
     """
     with ExitStack() as stack:
-        group: ProcessGroup
         if session.meeting is None:
             formation = _formed(session)
-            group = stack.enter_context(
-                closing(ReplaceableGroup(session._meeting, formation, task.collective_timeout_s))
-            )
-            session._go_on_among(group.size)
-            stack.enter_context(session._link.spent.following(group))
-            yield group
+            later, timeout_s = session._alone or session._meeting.has_joined, task.collective_timeout_s
+            replaceable = ReplaceableGroup(session._meeting, formation, timeout_s, begins_later=later)
+            stack.enter_context(closing(replaceable))
+            session._go_on_among(replaceable.size)
+            stack.enter_context(session._link.spent.following(replaceable))
+            yield replaceable
             return
         (hosts, memory), across = session.meeting, None
         if len(hosts.groups) > 1 and session.rank in hosts.leaders:

@@ -254,6 +254,8 @@ class SyncedLoop(ABC):
         self._behind_step = self.position.steps > self.start.steps and not self._is_joining
         self._agreement.restore(alike["agreed"])
         assert self._borders is not None
+        if received.own is None:  # it joins; calls of its first step change some of what the others have alike
+            self._borders.settle(received.border, self._led())
         self._borders.begin(received.border, alike, is_proven=self._behind_step)
 
     def start_all_again(self, why: str) -> NoReturn:

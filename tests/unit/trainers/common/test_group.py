@@ -119,7 +119,8 @@ def test_the_group_of_workers_that_meet_by_themselves_replaces_lost_ones(session
     it = session(0, ["a:1"])
     hosts, _ = it.meeting
     formation = Formation(hosts=hosts, rank=0, memory=SharedMemory(SharedMemory.create(), 0, 1), attempts=[0])
-    it.meeting, it._meeting = None, SimpleNamespace(form=lambda: formation)
+    it.meeting, it._alone = None, False
+    it._meeting = SimpleNamespace(form=lambda: formation, has_joined=False)
     with process_group(TASK, it) as group:
         assert isinstance(group, ReplaceableGroup)
         assert it._link.spent._groups == [group]
@@ -147,3 +148,43 @@ def test_one_that_others_wait_for_and_that_can_not_meet_lets_all_start_again(ses
     it._meeting = SimpleNamespace(form=form, start_all_again=start_all_again, has_joined=has_joined)
     with pytest.raises(RuntimeError if attempt or has_joined else LaunchError, match=text), process_group(TASK, it):
         pytest.fail("there is no group")
+
+
+@pytest.mark.parametrize(
+    ("alone", "has_joined", "can_not"),
+    [
+        ((True, True), (False, False), True),
+        ((True, False), (False, True), True),
+        ((False, True), (False, False), False),
+    ],
+    ids=["all in place of others", "one joins", "one is lost when all first meet"],
+)
+def test_workers_none_of_which_was_there_at_the_start_do_not_begin_anew(
+    session, in_threads, alone, has_joined, can_not
+):
+    addresses, file = ["a:1", "a:2"], SharedMemory.create()
+
+    def start_all_again(why: str) -> None:
+        raise RuntimeError(why)
+
+    def begins(rank: int) -> str:
+        it = session(rank, addresses)
+        memory = SharedMemory(os.dup(file), rank, 2)
+        formation = Formation(hosts=it.meeting[0], rank=rank, memory=memory, attempts=[1, 1])
+        it.meeting, it._alone = None, alone[rank]
+        it._meeting = SimpleNamespace(
+            form=lambda: formation,
+            has_joined=has_joined[rank],
+            start_all_again=start_all_again,
+            lost_attempt=lambda _: -1,
+        )
+        try:
+            with process_group(TASK, it):
+                return "begins"
+        except RuntimeError as error:
+            return str(error)
+
+    found = in_threads(lambda: begins(0), lambda: begins(1))
+    os.close(file)
+    why = "all workers that had trained were lost before any other had their state" if can_not else "begins"
+    assert found == [why, why]

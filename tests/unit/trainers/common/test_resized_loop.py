@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dask_train.collectives import mirror as mirror_module
 from dask_train.collectives.calls import Calls
 from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.collectives.ring import Ring
@@ -61,12 +62,15 @@ class Session:
 
 
 def train(session, group, sizes, told, dies):
-    """Add up rows, over all in ``total``, and in the running epoch of the own rank; told of another size by steps."""
+    """Add up rows, over all in ``total``, and in the running epoch of the own rank; told of another size by steps.
+
+    ``calls`` is alike between two steps, and changes within one, before the sum: as what calls of a model change.
+    """
     agreement, mirror, confirm = GroupAgreement(group), group.mirror, group.confirm
     group.mirror = lambda border, own: (dies("mirror", border), mirror(border, own))
     group.confirm = lambda: (dies("confirm", loop.position.steps), confirm())
     loop = TrainingLoop(LoopTask(epochs=EPOCHS, batch_size=BATCH_SIZE, run="this"), session, agreement)
-    found = SimpleNamespace(total=0, counted=0, own=0)
+    found = SimpleNamespace(total=0, counted=0, own=0, calls=0)
 
     def share_own():
         dies("before", loop.position.steps)
@@ -85,6 +89,7 @@ def train(session, group, sizes, told, dies):
         return lambda: getattr(found, name), lambda value: setattr(found, name, value)
 
     state = RankState().shared("total", *part("total")).shared("counted", *part("counted"), within_epoch=True, led=True)
+    state.shared("calls", *part("calls")).passing("calls in step", *part("calls"))
     loop.on_resize(share_own, deal_again)
     dies("built", loop.position.steps)
     loop.keep(state.own("own", *part("own")))
@@ -94,6 +99,7 @@ def train(session, group, sizes, told, dies):
         for rows in loop.batches():
             dies("step", loop.position.steps)
             found.own += int(rows.sum())
+            found.calls += loop.position.steps + 1
             found.counted += loop.leads
             loop.mirror_step()
             dies("sum", loop.position.steps)
@@ -106,6 +112,7 @@ def train(session, group, sizes, told, dies):
         loop.epoch_done(total=found.total, counted=found.counted, own=own)
     outcome = loop.outcome(lambda: {"total": found.total})
     agreement.replaceable.confirm()
+    assert found.calls == sum(range(loop.position.steps + 1)), "each step's calls count once"
     return found.total, outcome and (outcome.history, outcome.epoch, outcome.steps, outcome.applied)
 
 
@@ -219,11 +226,18 @@ def test_one_that_is_lost_with_its_mirror_for_those_that_join_in_hand_is_replace
     assert attempts == [int(each == rank) for each in range(3)]
 
 
-@pytest.mark.parametrize(("point", "steps"), [("built", 0), ("joined", 3), ("step", 3), ("sum", 4)])
+@pytest.mark.parametrize(("point", "steps"), [("built", 0), ("joined", 3), ("step", 3), ("sum", 3), ("sum", 4)])
 def test_one_that_has_joined_and_is_lost_is_replaced(in_threads, fixed, point, steps):
     found, attempts = trained(in_threads, {3: 3}, (2, point, steps))
     check(found, fixed, 3)
     assert attempts == [0, 0, 1]
+
+
+def test_one_that_has_joined_without_a_mirror_is_not_replaced(in_threads, monkeypatch):
+    """Else it would be given what calls of the step in hand have changed in the others."""
+    monkeypatch.setattr(mirror_module, "MOST_BYTES", 10)
+    _, why = trained(in_threads, {3: 3}, (2, "step", 3))
+    assert why == "what was worker 2's own is not in its mirror"
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
@@ -247,6 +261,29 @@ def test_ranks_join_and_leave_over_hosts_and_come_to_the_same(in_threads, fixed,
     check(found, fixed, 2)
     assert trained_rows(found[0][1][3]) == [ROWS] * EPOCHS
     assert not any(attempts)
+
+
+@pytest.mark.parametrize("point", ["joined", "step", "sum"])
+def test_one_that_has_joined_from_another_host_and_is_lost_is_replaced(in_threads, fixed, point):
+    found, attempts = trained(in_threads, {3: 3}, (2, point, 3), hosts=LAYOUTS["one each"])
+    check(found, fixed, 3)
+    assert attempts == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("hosts", "most"), [([0, 0, 1], 2), ([0, 0, 0], 1)])
+def test_on_how_many_hosts_ranks_have_been_is_known_also_to_one_that_comes_later(
+    in_threads, fixed, monkeypatch, hosts, most
+):
+    outcome, found_most = TrainingLoop.outcome, {}
+
+    def ending(loop, taken):
+        found_most[loop._agreement.rank] = loop._agreement.replaceable.most_hosts
+        return outcome(loop, taken)
+
+    monkeypatch.setattr(TrainingLoop, "outcome", ending)
+    found, _ = trained(in_threads, {1: 3, 6: 2}, (0, "step", 9), hosts=hosts)
+    check(found, fixed, 2)
+    assert found_most == {0: most, 1: most}
 
 
 CHANGES = {"joins": ({3: 3}, 3), "leaves": ({1: 3, 6: 2}, 2), "two leave": ({1: 4, 6: 2}, 2)}
