@@ -10,7 +10,7 @@ from operator import is_
 from typing import Any
 
 from dask_train.collections.partition.form import is_frame, is_name
-from dask_train.collections.schema.category import listed
+from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.values import value_from_json, value_to_json
 
@@ -41,8 +41,14 @@ def mapped(value: Any, names: Names, change: Callable[[Any, Any], Any]) -> Any:
     if isinstance(value, tuple | list):
         known = names if isinstance(names, tuple) and len(names) == len(value) else [None] * len(value)
         several = [mapped(*pair, change) for pair in zip(value, known, strict=True)]
-        return value if all(map(is_, several, value)) else type(value)(several)
+        return value if all(map(is_, several, value)) else _like(value, several)
     return change(value, names if isinstance(names, list) else None)
+
+
+def _like(value: Any, several: list[Any]) -> Any:
+    """Return other values in a tuple, which may have names, or list of the same type."""
+    make = getattr(type(value), "_make", type(value))
+    return make(several)
 
 
 def is_one(names: Names) -> bool:
@@ -60,17 +66,18 @@ def lists_in(names: Names) -> Iterator[list[Any]]:
 
 
 def with_columns(names: Names, columns: Sequence[FrameColumn]) -> Names:
-    """Return pairs in place of names, each with its column, of which some may lack; they are in the same order."""
-    several = [name for each in lists_in(names) for name in each]
-    if len(set(several)) == len(several):
-        by_name = {one.name: one for one in columns}
-        return _each(names, lambda each: [(name, by_name.get(name)) for name in each])
-    left = list(columns)
+    """Return pairs in place of names, each with its column, of which some may lack.
 
-    def taken(name: Any) -> FrameColumn | None:
-        return left.pop(0) if left and left[0].name == name else None
-
-    return _each(names, lambda each: [(name, taken(name)) for name in each])
+    Columns are in the order of the names; or each is there once, also if it goes to several places.
+    """
+    if [name for each in lists_in(names) for name in each] == [column.name for column in columns]:
+        left = iter(columns)
+        return _each(names, lambda each: [(name, next(left)) for name in each])
+    by_name: dict[Any, list[FrameColumn]] = {}
+    for column in columns:
+        by_name.setdefault(column.name, []).append(column)
+    only = {name: several[0] for name, several in by_name.items() if len(several) == 1}
+    return _each(names, lambda each: [(name, only.get(name)) for name in each])
 
 
 def put(value: Any, names: Sequence[list[Any] | None]) -> Names:
@@ -93,11 +100,12 @@ def check_unique(what: str, columns: Sequence[FrameColumn]) -> dict[Any, FrameCo
     Raises
     ------
     ValueError
-        Two columns of one name differ.
+        Two columns of one name differ in more than the dtype of numbers.
     """
     by_name: dict[Any, FrameColumn] = {}
     for column in columns:
-        if by_name.setdefault(column.name, column) != column:
+        other = by_name.setdefault(column.name, column)
+        if other != column and (isinstance(column, CategoryColumn) or type(other) is not type(column)):
             raise ValueError(
                 f"The model was fitted with several columns {column.name!r} that differ, and which of them those of "
                 f"{what} are is not known. Pass {what} in the same dict or tuple of frames as where the model was "
