@@ -12,8 +12,10 @@ from dask import array as da
 from dask import bag as db
 from dask import dataframe as dd
 
+from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.plain import NumberColumn
 from dask_train.data.columns import Column, Columns
 from dask_train.inputs.making import Several, columns_for, input_data, names_columns
 from dask_train.shared_data.segments import SharedSegments
@@ -24,11 +26,11 @@ TORN = FRAME.assign(kind=pd.Categorical(["u", None]), other=pd.Categorical(["v",
 X, Y = np.zeros((10, 3)), np.arange(10)
 
 
-def published(*row_shapes, names=None):
+def published(*row_shapes, names=None, frames=()):
     """A data set in shared memory, with columns of these shapes."""
     columns = tuple(Column(dtype="<f8", row_shape=shape) for shape in row_shapes)
     schema = Columns(columns=columns, names=names, is_tuple=names is None)
-    return SimpleNamespace(segments=SharedSegments(schema=schema, lengths=np.array([10]), futures=()))
+    return SimpleNamespace(segments=SharedSegments(schema=schema, lengths=np.array([10]), futures=(), frames=frames))
 
 
 def test_arrays_are_numbered_in_the_order_of_inputs_targets_and_weights():
@@ -167,6 +169,19 @@ def test_nothing_goes_beside_a_published_data_set(others):
 def test_names_of_published_columns_become_their_numbers():
     data = input_data("data", published((), (), (), names=("t", "a", "b")), None, None, features={"in": "b"}, label="t")
     assert (data.columns.features, data.columns.labels) == ({"in": 2}, 0)
+
+
+def test_published_columns_without_a_name_are_known_by_their_place():
+    kind = CategoryColumn.of_names(None, ["u", "v"])
+    frames = tuple(FrameSchema(columns=(column,)) for column in (NumberColumn(name=None, dtype="float64"), kind))
+    given = published((), (), names=("n", "k"), frames=frames)
+    features = {"in": "n", "other": "k"}
+    schema = input_data("data", given, None, None, features=features).schema
+    assert schema.inputs == {"in": [None], "other": [None]}
+    like = Conformer(schema, learns=False)
+    assert input_data("data", given, None, None, features=features, like=like).schema == schema
+    single = input_data("data", given, None, None, features="k").schema
+    assert (single.columns, single.features, single.inputs) == ((kind,), None, None)
 
 
 def test_published_columns_are_not_put_together_as_a_matrix():
