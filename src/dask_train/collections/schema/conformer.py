@@ -63,7 +63,7 @@ class Conformer:
     def named(self, what: str, x: Any, features: Any, left_out: Sequence[Any]) -> tuple[Any, Any]:
         """Return a frame whose features are as the model knows them, and their names in its structure."""
         known = [name for name in x.columns if name not in left_out]
-        features = self._in_known_order(features, known)
+        features = self._in_known_order(what, features, known)
         features, pairs = matched(what, self._known, features, known)
         own = dict(pairs)
         features = structure_in(what, x, features, left_out)
@@ -75,7 +75,7 @@ class Conformer:
     ) -> tuple[list[Any], Any]:
         """Return delayed frames as the model knows them, and the names of features in its structure."""
         names = list(names_in(features)) or [column.name for column in self._known.columns]
-        features, _ = matched(what, self._known, self._in_known_order(features, None), names)
+        features, _ = matched(what, self._known, self._in_known_order(what, features, None), names)
         known = self._known if self._shown is None else self._shown
         task = delayed(partial(_conformed_part, self._alike(), what, features, left_out, targets), pure=False)
         return [task(known, part) for part in parts], features
@@ -83,8 +83,12 @@ class Conformer:
     def shown_by(
         self, what: str, part: Any, features: Any, left_out: Sequence[Any], targets: Sequence[Any]
     ) -> Conformer:
-        """Return one for other delayed frames, which knows the categories that a delayed frame turns out to have."""
-        like = Conformer(self._known, learns=False, coded=self._coded)
+        """Return one for other rows, which knows of delayed ones what a delayed frame turns out to have.
+
+        That are categories, and the order of columns where ``features`` leave it open.
+        """
+        names = placed.names_of(features) if self._known.names is None else self._known.names
+        like = Conformer(replace(self._known, inputs=names), learns=False, coded=self._coded)
         task = partial(_shown, self._alike(), what, features, left_out, targets)
         like._shown = for_all(task, self._known, part)
         return like
@@ -115,7 +119,7 @@ class Conformer:
         pairs = [(name, own.get(name, own.get(meta.name, alone)))]
         return self._target(what, value, pairs) if is_target else self._with(what, value, pairs)
 
-    def _in_known_order(self, features: Any, known: Sequence[Any] | None) -> Any:
+    def _in_known_order(self, what: str, features: Any, known: Sequence[Any] | None) -> Any:
         """Return features of a model that is trained further in the order that it knows, if it knows the same ones.
 
         ``known`` are the columns that there are; None if only computing shows.
@@ -123,6 +127,9 @@ class Conformer:
         names = self._known.names
         if self._known.features is not None or names is None:
             return features
+        if features is None and isinstance(names, list) and known is not None and not self._learns:
+            placed.in_place(what, known, [(name, None) for name in names], names, is_frame=True)
+            return list(names)
         if (
             features is None
             and isinstance(names, list)
@@ -393,7 +400,10 @@ def _shown(
     """Return the categories that a partition shows, once it is made as the model knows it."""
     conformer = like(known)
     _of_part(conformer, what, features, left_out, targets, part)
-    return only_categories(conformer.schema(None) or known)
+    names = known.names
+    if features is None and names is None and is_frame(part):
+        names = [name for name in part.columns if name not in left_out]
+    return replace(only_categories(conformer.schema(None) or known), inputs=names)
 
 
 def _of_part(
@@ -403,5 +413,7 @@ def _of_part(
         return conformer.columns(what, part, features, left_out, targets)
     if not is_frame(part):
         return part
-    part, _ = conformer.named(what, part, features, left_out)
+    part, names = conformer.named(what, part, features, left_out)
+    if features is None and isinstance(names, list):  # then the order of a frame is that of its features
+        part = in_order(part, list(dict.fromkeys([*names, *left_out])))
     return conformer.targets(what, part, targets)
