@@ -124,9 +124,10 @@ class Conformer:
 
         ``known`` are the columns that there are; None if only computing shows.
         """
-        names = self._known.names
-        if self._known.features is not None or names is None:
+        of_all = self._known.names
+        if self._known.features is not None or of_all is None:
             return features
+        names = placed.unwrapped(of_all)
         if features is None and isinstance(names, list) and known is not None and not self._learns:
             placed.in_place(what, known, [(name, None) for name in names], names, is_frame=True)
             return list(names)
@@ -137,7 +138,7 @@ class Conformer:
             and (known is None or set(names) == set(known))
         ):
             return list(names)
-        return placed.reordered(features, names)
+        return placed.reordered(features, of_all if isinstance(features, Mapping) else names)
 
     def labels_in_order(self, label: Any) -> Any:
         """Return names of labels in the order in which the model was fitted with them, if they are the same."""
@@ -154,8 +155,13 @@ class Conformer:
         """
         names: list[list[Any] | None] = []
 
+        is_alike = placed.is_alike(x, self._by_place)
+
         def conformed(value: Any, known: placed.Known | None) -> Any:
             before = len(self._columns)
+            meta = meta_of(value)
+            if known is None and not is_alike and is_frame(meta):
+                known = placed.by_names(what, placed.seen(meta), self._by_place, is_strict=self._is_strict)
             value = self._input(what, value, known)
             is_array = not hasattr(meta_of(value), "iloc")
             names.append(None if is_array else [column.name for column in self._columns[before:]])
@@ -212,8 +218,13 @@ class Conformer:
         by_place = placed.with_columns(known, self._known.targets)
         found: list[list[Any] | None] = []
 
+        is_alike = placed.is_alike(value, by_place)
+
         def conformed(each: Any, pairs: placed.Known | None) -> Any:
             before = len(self._targets)
+            meta = meta_of(each)
+            if pairs is None and not is_alike and is_frame(meta):
+                pairs = placed.by_names(what, placed.seen(meta), by_place, is_strict=False)
             each = self._placed_target(what, each, pairs, known)
             is_array = not hasattr(meta_of(each), "iloc")
             found.append(None if is_array else [column.name for column in self._targets[before:]])
@@ -281,8 +292,9 @@ class Conformer:
             (inputs, known.names, known.columns, self._columns),
             (targets, known.target_names, known.targets, self._targets),
         ):
+            places = placed.with_columns(names, columns)
             lies = partial(self._lies, what, names, columns, noted)
-            placed.mapped(several, placed.with_columns(names, columns), lies)
+            placed.mapped(several, places, lies if placed.is_alike(several, places) else partial(lies, places=places))
 
     def _lies(
         self,
@@ -292,10 +304,14 @@ class Conformer:
         noted: list[FrameColumn],
         frame: FrameSchema | None,
         known: placed.Known | None,
+        *,
+        places: Any = None,
     ) -> None:
         if frame is None:
             return
         given = [column.name for column in frame.columns]
+        if known is None and isinstance(frame.features, list):
+            known = placed.by_names(what, given, places, is_strict=False)
         own = placed.check_unique(what, columns) if known is None else dict(known)
         if known is not None:
             names, is_frame = [name for name, _ in known], isinstance(frame.features, list)

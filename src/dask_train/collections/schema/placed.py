@@ -56,6 +56,24 @@ def is_one(names: Names) -> bool:
     return names is None or isinstance(names, list)
 
 
+def is_alike(value: Any, names: Names) -> bool:
+    """Return whether values are put together as the names are."""
+    if isinstance(value, Mapping):
+        are_keys = isinstance(names, Mapping) and value.keys() == names.keys()
+        return are_keys and all(is_alike(below, names[name]) for name, below in value.items())
+    if isinstance(value, tuple | list):
+        return isinstance(names, tuple) and len(names) == len(value) and all(map(is_alike, value, names))
+    return is_one(names)
+
+
+def unwrapped(names: Names) -> Names:
+    """Return the names of the only frame, column or array, without what it is in; those of several as they are."""
+    below = names
+    while isinstance(below, Mapping | tuple) and len(below) == 1:
+        (below,) = below.values() if isinstance(below, Mapping) else below
+    return below if is_one(below) else names
+
+
 def lists_in(names: Names) -> Iterator[list[Any]]:
     """Go through the names of each frame, in order."""
     if isinstance(names, list):
@@ -112,6 +130,38 @@ def check_unique(what: str, columns: Sequence[FrameColumn]) -> dict[Any, FrameCo
                 "fitted, or fit it on columns of different names."
             )
     return by_name
+
+
+def by_names(what: str, given: Sequence[Any], places: Any, *, is_strict: bool) -> Known | None:
+    """Return what a model knows at the only place that has the names of a frame's columns, in any order.
+
+    Parameters
+    ----------
+    what
+        How errors call the data.
+    given
+        Names of the frame's columns.
+    places
+        What the model knows, as :func:`with_columns` returns it.
+    is_strict
+        Whether the model may not learn other columns.
+
+    Raises
+    ------
+    ValueError
+        There is no such place, or it is one of several that differ.
+    """
+    alone = unwrapped(places)
+    known = [alone] if is_strict and isinstance(alone, list) else list(lists_in(places))
+    same = [each for each in known if each is alone or {name for name, _ in each} == set(given)]
+    if same and all(each == same[0] for each in same):
+        return same[0]
+    if known and (same or is_strict):
+        raise ValueError(
+            f"{what} has a frame with the columns {listed(given)}, and which of the frames that the model was fitted "
+            f"with it stands for is not known. Pass {what} in the same dict or tuple of frames as there."
+        )
+    return None
 
 
 def in_place(what: str, given: Sequence[Any], known: Known, others: Names, *, is_frame: bool) -> bool:

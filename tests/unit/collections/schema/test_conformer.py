@@ -13,6 +13,7 @@ from dask import compute, delayed
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.schema.plain import NumberColumn
+from dask_train.data.structure import leaves
 from dask_train.fitting.schemas import learnt_for, note_schema
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "kind": pd.Categorical(["u", "v"]), "y": pd.Categorical(["no", "yes"])})
@@ -200,6 +201,29 @@ def test_numbers_of_one_name_that_differ_in_dtype_are_no_matter() -> None:
     like.lying("data", {"m": number, "n": number}, None)
     like.lying("data", (number, number), None)
     like.inputs("x", pd.Series([1, 2]))
+
+
+def test_columns_are_matched_by_name_where_frames_are_put_together_otherwise() -> None:
+    turned, rest = TWO[["b", "a"]], TWO[["kind"]]
+    like, _ = fitted_on({"wide": TWO[["a", "b"]], "deep": rest})
+    for given in ([turned, rest], (rest, turned)):
+        assert ["a", "b"] in [list(frame.columns) for frame in like.inputs("x", given)]
+    with pytest.raises(ValueError, match=r"x has a frame with the columns 'b', and which of the frames .* same dict"):
+        like.inputs("x", [TWO[["b"]], rest])
+    for x in ([TWO[["a", "b"]]], {"wide": TWO[["a", "b"]]}, TWO[["a", "b"]]):
+        for like in (fitted_on(x)[0], further(x)):
+            assert like.named("x", turned, None, [])[1] == ["a", "b"]
+            for given in (turned, [turned], {"wide": turned}):
+                (leaf,) = leaves(like.inputs("x", given))
+                assert list(leaf.columns) == ["a", "b"]
+    like, _ = fitted_on([TWO[["a", "b"]], rest], [TWO[["a", "b"]], TWO[["a"]]])
+    assert list(like.targets("y", {"p": turned, "q": TWO[["a"]]})["p"].columns) == ["a", "b"]
+    with pytest.raises(ValueError, match=r"in this order, and the model was fitted with 'a', 'b'"):
+        like.lying("data", {"wide": FrameSchema.of(turned)}, None)
+    like = further([TWO[["a"]], TWO[["b"]]])
+    assert like.inputs("x", TWO[["kind", "a"]]).shape == (2, 2), "others may be learnt"
+    with pytest.raises(ValueError, match="x has no column 'a' where"):
+        fitted_on([TWO[["a"]]])[0].inputs("x", TWO[["b"]])
 
 
 class Pair(NamedTuple):
