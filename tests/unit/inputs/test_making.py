@@ -274,3 +274,22 @@ def test_nobody_knows_the_categories_of_a_model_that_learns_none_here():
     with pytest.raises(ValueError, match="Column 'kind' of data holds categories"):
         input_data("data", frame, None, None, features="y", label="kind", like=Conformer(None, learns=False))
     input_data("data", frame, None, None, label="y", like=Conformer(FrameSchema.of(frame, label="y"), learns=False))
+
+
+def test_columns_of_a_dict_are_known_by_their_keys():
+    kinds = [pd.Series(pd.Categorical([*values], [*values]), name=name) for values, name in (("uv", "d"), ("vu", None))]
+    rows = {"c": kinds[0], "e": kinds[1], "n": np.ones(2), "y": pd.Series([0, 1])}
+    features = {"one": "c", "two": "e", "three": "n"}
+    data = input_data("data", rows, None, None, features=features, label="y")
+    assert data.schema.inputs == {"one": ["c"], "two": ["e"], "three": None}
+    given = {name: rows[key] for name, key in features.items()}
+    turned = {**given, "two": kinds[0].rename(None)}
+    found = input_data("validation_data", turned, Y[:2], None, like=Conformer(data.schema, learns=False)).value
+    assert [list(each.cat.categories) for each in found[:2]] == [["u", "v"], ["v", "u"]]
+
+
+def test_numbers_in_a_dict_do_not_get_the_only_categories_that_are_known():
+    like = Conformer(FrameSchema(columns=(CategoryColumn.of_names("c", ["u", "v"]),)))
+    rows = {"c": pd.Series(pd.Categorical(["u", "v"])), "d": pd.Series([1.0, 2.0]), "y": Y[:2]}
+    found = input_data("data", rows, None, None, features={"one": "c", "two": "d"}, label="y", like=like).value
+    assert found["d"] is rows["d"]

@@ -102,20 +102,21 @@ class Conformer:
         """Return a dict of columns, of which features and targets are as the model knows them."""
         names = list(names_in(features)) or [name for name in columns if name not in left_out]
         return {
-            name: self._named_column(what, name, each, is_target=name in targets)
+            name: self._named_column(what, name, each, targets if name in targets else names, is_target=name in targets)
             if name in names or name in targets
             else each
             for name, each in columns.items()
         }
 
-    def _named_column(self, what: str, name: Any, value: Any, *, is_target: bool) -> Any:
+    def _named_column(self, what: str, name: Any, value: Any, names: Sequence[Any], *, is_target: bool) -> Any:
         """Return a value of a dict of columns, which is known by its key; its own name may be another."""
         meta = meta_of(value)
         if not hasattr(meta, "iloc") or is_frame(meta):
             return self.targets(what, value) if is_target else self._input(what, value, None)
         columns = self._known.targets if is_target else self._known.columns
         own = placed.check_unique(what, columns)
-        alone = columns[0] if len(columns) == 1 else None
+        alone = placed.alone(columns, self._known.target_names if is_target else self._known.names)
+        alone = alone if len(names) == 1 else None
         pairs = [(name, own.get(name, own.get(meta.name, alone)))]
         return self._target(what, value, pairs) if is_target else self._with(what, value, pairs)
 
@@ -184,7 +185,7 @@ class Conformer:
             pairs = known if is_frame(meta) else [(given[0], known[0][1])]
             return self._with(what, value, pairs)
         own = placed.check_unique(what, self._known.columns)
-        alone = self._known.columns[0] if len(self._known.columns) == 1 and not is_frame(meta) else None
+        alone = None if is_frame(meta) else placed.alone(self._known.columns, self._known.names)
         return self._with(what, value, [(name, own.get(name, alone)) for name in given])
 
     def _with(self, what: str, value: Any, columns: Sequence[tuple[Any, FrameColumn | None]]) -> Any:
@@ -249,15 +250,14 @@ class Conformer:
             return self._target(what, value, known if is_frame(meta) else [(given[0], known[0][1])])
         own = placed.check_unique(what, self._known.targets)
         pairs = [(name, own.get(name)) for name in given]
-        if len(given) == len(self._known.targets) == 1:
-            pairs = [(given[0], self._known.targets[0])]
         return self._target(what, value, pairs)
 
     def _target(self, what: str, value: Any, known: placed.Known) -> Any:
         meta = meta_of(value)
         if hasattr(meta, "iloc"):
-            if len(known) == len(self._known.targets) == 1:
-                known = [(known[0][0], self._known.targets[0])]
+            alone = placed.alone(self._known.targets, self._known.target_names)
+            if len(known) == 1 and alone is not None:
+                known = [(known[0][0], alone)]
             for name, own in known:
                 column = own or column_for(what, name, meta.dtypes[name] if is_frame(meta) else meta.dtype)
                 self._targets.append(column)
@@ -382,6 +382,10 @@ class Conformer:
             inputs=several if any(placed.lists_in(several)) else None,
             outputs=self._outputs,
         )
+
+    def schema_of_columns(self, features: Any) -> FrameSchema | None:
+        """Return what the columns of a dict are that came from :meth:`columns`; None if there were none."""
+        return self.schema(None, placed.only_of(self._columns, placed.names_of(features)))
 
     def schema_of(self, x: Any) -> FrameSchema | None:
         """Return what the columns of features are that came from :meth:`inputs`; None if there were none."""

@@ -202,6 +202,18 @@ def in_place(what: str, given: Sequence[Any], known: Known, others: Names, *, is
     return list(given) == names
 
 
+def alone(columns: Sequence[FrameColumn], names: Names) -> FrameColumn | None:
+    """Return the only column that a model knows, of which the name does not count; None if it knows several."""
+    is_alone = len(columns) == 1 and sum(map(len, lists_in(names))) < 2
+    return columns[0] if is_alone else None
+
+
+def only_of(columns: Sequence[FrameColumn], names: Names) -> Names:
+    """Return names by their place, None where a column lacks, since there was an array."""
+    known = {column.name for column in columns}
+    return _each(names, lambda each: each if known.issuperset(each) else None)
+
+
 def reordered(features: Any, names: Names) -> Any:
     """Return features, of which lists are in the order of a model that knows the same names at the same place."""
     if isinstance(features, Mapping) and isinstance(names, Mapping):

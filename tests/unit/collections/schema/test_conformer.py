@@ -263,3 +263,12 @@ def test_columns_that_lie_in_shared_memory_have_to_be_those_of_the_model() -> No
     further.lying("data", others, None)
     with pytest.raises(ValueError, match=r"in this order, and the model was fitted with 'a', 'b'"):
         further.lying("data", turned, None)
+
+
+def test_numbers_do_not_get_the_only_categories_that_further_training_keeps() -> None:
+    numbers = pd.Series([1.0, 2.0], name="d")
+    rows = {"c": TWO["kind"].rename("c"), "d": numbers}
+    like = further(rows, rows)
+    for given in (rows, tuple(rows.values())):
+        for made in (like.inputs("data", given), like.targets("data", given)):
+            assert any(leaf is numbers for leaf in leaves(made))
