@@ -17,8 +17,9 @@ from dask_train.collections.schema import placed
 from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conforming import conformed, matched, without_missing_labels
-from dask_train.collections.schema.frame_schema import FrameSchema, names_in, only_categories, structure_in
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_in
 from dask_train.collections.schema.kinds import column_for
+from dask_train.collections.schema.parts import conformed_part, shown_by_part
 from dask_train.collections.schema.unknown import unknown_categories
 from dask_train.compat.dask import meta_of
 
@@ -77,7 +78,7 @@ class Conformer:
         names = list(names_in(features)) or [column.name for column in self._known.columns]
         features, _ = matched(what, self._known, self._in_known_order(what, features, None), names)
         known = self._known if self._shown is None else self._shown
-        task = delayed(partial(_conformed_part, self._alike(), what, features, left_out, targets), pure=False)
+        task = delayed(partial(conformed_part, self._alike(), what, features, left_out, targets), pure=False)
         return [task(known, part) for part in parts], features
 
     def shown_by(
@@ -89,7 +90,7 @@ class Conformer:
         """
         names = placed.names_of(features) if self._known.names is None else self._known.names
         like = Conformer(replace(self._known, inputs=names), learns=False, coded=self._coded)
-        task = partial(_shown, self._alike(), what, features, left_out, targets)
+        task = partial(shown_by_part, self._alike(), what, features, left_out, targets)
         like._shown = for_all(task, self._known, part)
         return like
 
@@ -393,47 +394,3 @@ class Conformer:
         if not hasattr(meta, "iloc"):
             return self.schema(None, names)
         return self.schema(names if is_frame(meta) else names[0])
-
-
-def _conformed_part(
-    like: Callable[[FrameSchema], Conformer],
-    what: str,
-    features: Any,
-    left_out: Sequence[Any],
-    targets: Sequence[Any],
-    known: FrameSchema,
-    part: Any,
-) -> Any:
-    """Make the frame of one partition as the model knows it; a dict of columns, too."""
-    return _of_part(like(known), what, features, left_out, targets, part)
-
-
-def _shown(
-    like: Callable[[FrameSchema], Conformer],
-    what: str,
-    features: Any,
-    left_out: Sequence[Any],
-    targets: Sequence[Any],
-    known: FrameSchema,
-    part: Any,
-) -> FrameSchema:
-    """Return the categories that a partition shows, once it is made as the model knows it."""
-    conformer = like(known)
-    _of_part(conformer, what, features, left_out, targets, part)
-    names = known.names
-    if features is None and names is None and is_frame(part):
-        names = [name for name in part.columns if name not in left_out]
-    return replace(only_categories(conformer.schema(None) or known), inputs=names)
-
-
-def _of_part(
-    conformer: Conformer, what: str, features: Any, left_out: Sequence[Any], targets: Sequence[Any], part: Any
-) -> Any:
-    if isinstance(part, Mapping):
-        return conformer.columns(what, part, features, left_out, targets)
-    if not is_frame(part):
-        return part
-    part, names = conformer.named(what, part, features, left_out)
-    if features is None and isinstance(names, list):  # then the order of a frame is that of its features
-        part = in_order(part, list(dict.fromkeys([*names, *left_out])))
-    return conformer.targets(what, part, targets)
