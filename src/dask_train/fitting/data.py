@@ -52,6 +52,8 @@ def rows_of(
     if settings.validation_data is None:
         return split_off(data, settings.validation_split)
     if are_parts(x) and data.schema is None:
+        if features is None and (known is None or known.names is None):
+            _check_is_delayed(settings.validation_data)
         targets, weights = list(names_in(label)), list(names_in(settings.sample_weight))
         # Only computing shows which categories their codes stand for.
         like = Conformer(known).shown_by("data", x[0], features, [*targets, *weights], targets)
@@ -65,6 +67,15 @@ def _frames_of(x: Any, validation_data: Any) -> list[Any]:
     if validation_data is None:
         return [x]
     return [x, validation_data[0] if _has_columns(validation_data) else validation_data]
+
+
+def _check_is_delayed(validation_data: Any) -> None:
+    """Refuse a frame to validate on beside delayed partitions of which nobody knows the order of the columns yet."""
+    if is_frame(_frames_of(None, validation_data)[1]):
+        raise ValueError(
+            "validation_data is a frame, and the order of the columns of delayed partitions is not known before they "
+            "are computed, so columns could be taken for others. Name them: features=['a', 'b']."
+        )
 
 
 def _has_columns(value: Any) -> bool:

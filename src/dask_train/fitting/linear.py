@@ -127,11 +127,11 @@ class LinearModels(ModelKind):
 
     def work(self, call: FitCall, rows: FitRows, prepared: dict[str, Any]) -> FitWork:
         """Return what solves the problem."""
-        model, posed = call.model, rows.data
+        model, posed, schema = call.model, rows.data, _schema(call, rows.data)
         return FitWork(
             functions=posed.role(LoopTask(**run_fields(call.run), configuration=prepared), in_place=call.in_place),
             params=params_of_estimator(model),
-            finish=partial(_fitted, model=model, posed=posed, targets=_targets(call.x, call.settings.label)),
+            finish=partial(_fitted, model=model, posed=posed, schema=schema),
         )
 
     def framework(self, *, in_place: bool = False) -> Framework:
@@ -197,10 +197,7 @@ def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
     """
     features, label, weight = settings.features, settings.label, settings.sample_weight
     if is_data_set(x):
-        columns: dict[str, Any] = {"features": features, "label": label}
-        data = input_data("x", x, y, weight, **columns, like=Conformer(None, coded=False))
-        _places("x", data)
-        return in_shared_memory(data)
+        return in_shared_memory(_published(x, y, settings))
     named = [each for each in (features, label, weight if isinstance(weight, str) else None) if each is not None]
     if named and not hasattr(x, "iloc") and not hasattr(x, "map_partitions"):
         raise ValueError(f"features, label or sample_weight name columns, and x is a {type(x).__name__}, not a frame.")
@@ -220,6 +217,14 @@ def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
     return x[chosen], targets, x[weight] if isinstance(weight, str) else weight
 
 
+def _published(x: Any, y: Any, settings: ModelSettings) -> InputData:
+    """Return the rows of a published data set, which are a matrix of numbers with targets."""
+    columns: dict[str, Any] = {"features": settings.features, "label": settings.label}
+    data = input_data("x", x, y, settings.sample_weight, **columns, like=Conformer(None, coded=False))
+    _places("x", data)
+    return data
+
+
 def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:
     """Return what a checkpoint has to have been made with, besides the rows: the problem, as plain values."""
     fixed_params = {name: value for name, value in model.get_params().items() if name not in _FREE}
@@ -234,16 +239,23 @@ def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:
     return configuration
 
 
+def _schema(call: FitCall, posed: Posed) -> FrameSchema | None:
+    """Return what the columns of a frame are, also of one that was published; None if there was none."""
+    if is_data_set(call.x):
+        return _published(call.x, call.y, call.settings).schema
+    schema: FrameSchema | None = posed.learnt["schema_"]
+    return None if schema is None else replace(schema, targets=_targets(call.x, call.settings.label))
+
+
 def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
     """Return the columns of a frame that are targets as they are, by which an evaluation finds them."""
-    if label is None or is_data_set(x):
+    if label is None:
         return ()
     columns = schema_of("x", x, list(names_in(label)), ()).columns
     return () if any(isinstance(each, CategoryColumn) for each in columns) else columns
 
 
-def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple[FrameColumn, ...]) -> LinearResult:
-    schema = posed.learnt["schema_"]
+def _fitted(result: Result, model: LinearEstimator, posed: Posed, schema: FrameSchema | None) -> LinearResult:
     outcome = posed.taken(result)
     if outcome is None:
         warn_not_fitted(model, result, "step")
@@ -254,7 +266,7 @@ def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple
         model=model,
         all_reduce_s=np.nan,
         waiting_s=np.nan,
-        schema=None if schema is None else replace(schema, targets=targets),
+        schema=schema,
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories, schema_at
 from dask_train.collections.schema.plain import NumberColumn
 from dask_train.stores import is_url
@@ -73,7 +74,19 @@ def learnt_for(model: Any, schema: Any = None) -> FrameSchema | None:
         raise
     if known is None or schema is not None:
         return known
-    return replace(only_categories(known), inputs=known.names, outputs=known.target_names)
+    kept = only_categories(known)
+    # Of several columns of one name only their order tells which is which.
+    return replace(
+        kept,
+        columns=kept.columns if _differ_in_name(known.columns) else known.columns,
+        targets=kept.targets if _differ_in_name(known.targets) else known.targets,
+        inputs=known.names,
+        outputs=known.target_names,
+    )
+
+
+def _differ_in_name(columns: Sequence[FrameColumn]) -> bool:
+    return len({column.name for column in columns}) == len(columns)
 
 
 def row_of_zeros(schema: FrameSchema) -> Any:

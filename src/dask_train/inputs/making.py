@@ -123,7 +123,7 @@ def of_names(
         x = like.columns(what, x, features, [*targets, *weights], targets)
     source = as_source(what, x, picks={"arrays": picks, "is_tuple": True})
     assert isinstance(source, Source)
-    schema = like.schema(features if is_open else None)
+    schema = like.schema(features) if is_open else like.schema_of_columns(features)
     return InputData(value=x, columns=columns.with_rows(source.columns or ()), opened=source, schema=schema)
 
 

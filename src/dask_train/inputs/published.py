@@ -95,10 +95,11 @@ def _features(places: Any, inputs: Any, frames: Sequence[FrameSchema | None]) ->
     found: list[list[Any] | None] = []
 
     def note(frame: FrameSchema | None, _: Any) -> None:
-        found.append(None if frame is None or frame.features is None else [column.name for column in frame.columns])
+        found.append(None if frame is None else [column.name for column in frame.columns])
 
     mapped(inputs, None, note)
     flat = [name for names in found for name in names or ()]
-    are_of_one = None not in found and len(set(flat)) == len(flat) and not isinstance(places, list | tuple)
+    are_named = None not in found and None not in flat and len(set(flat)) == len(flat)
+    are_of_one = are_named and not isinstance(places, list | tuple)
     features = filled(places, lambda number: getattr(frames[number], "features", None)) if are_of_one else None
     return features, put(inputs, found)

@@ -114,7 +114,7 @@ def together(named: Mapping[str, Any], compute: Compute) -> tuple[Any, ...]:
     arrays = [each if is_dask(each) else _in_memory(name, each) for name, each in zip(named, columns, strict=True)]
     unknown = [_is_dask_frame(each) or bool(np.isnan(each.shape[0])) for each in arrays]
     if any(map(_is_dask_frame, arrays)) or not all(unknown) or len({each.numblocks[0] for each in arrays}) > 1:
-        arrays = [compute([each])[0] if odd else each for each, odd in zip(arrays, unknown, strict=True)]
+        arrays = _computed_together(arrays, unknown, compute)
     lengths = [each.shape[0] for each in arrays]
     known = [length for length in lengths if not np.isnan(length)]
     if 0 in known:
@@ -123,6 +123,19 @@ def together(named: Mapping[str, Any], compute: Compute) -> tuple[Any, ...]:
         row_counts = ", ".join(f"{name} {int(rows):,}" for name, rows in zip(named, lengths, strict=True))
         raise ValueError(f"Numbers of rows differ: {row_counts}. Pass as many of each.")
     return tuple(arrays)
+
+
+def _computed_together(arrays: Sequence[Any], unknown: Sequence[bool], compute: Compute) -> list[Any]:
+    """Compute those of unknown length; arrays of as many blocks at once, since they may be of one shuffled frame."""
+    places: dict[int | None, list[int]] = {}
+    for place, each in enumerate(arrays):
+        if unknown[place]:
+            places.setdefault(None if _is_dask_frame(each) else each.numblocks[0], []).append(place)
+    found = list(arrays)
+    for several in places.values():
+        for place, array in zip(several, compute([arrays[place] for place in several]), strict=True):
+            found[place] = array
+    return found
 
 
 def columns_of(X: Any, y: Any, sample_weight: Any, workers: int | None) -> tuple[Any, ...]:

@@ -78,11 +78,12 @@ class StreamOnDask:
     def __init__(self, peer: Peer, what: str, source: Source, window: int) -> None:
         self._peer, self._what, self._window = peer, what, window
         self._form = BatchForm(peer, source)
-        # Rows of the client are held for the stream: a partition has the same task in every epoch.
-        parts = source.delayed_parts(PART, finish_segment())
-        self._parts, self._held = with_rows_apart(peer.dask_end, parts)
-        for_all = source.delayed_for_all(PART)
-        self._for_all: list[Future] = submitted(peer.dask_end, for_all) if for_all else []
+        # Rows of the client are held for the stream: a partition has the same task in every epoch. Of both lists at
+        # once: what all partitions take has the same key in their tasks.
+        parts, for_all = source.delayed_parts(PART, finish_segment()), source.delayed_for_all(PART)
+        apart, self._held = with_rows_apart(peer.dask_end, [*parts, *for_all])
+        self._parts, for_all = apart[: len(parts)], apart[len(parts) :]
+        self._for_all: list[Future] = peer.dask_end.compute(for_all) if for_all else []
         self.keys: list[Any] = []
         self.where: list[list[str]] = []
         self.num_rows, self.num_listed = 0, source.num_listed

@@ -15,7 +15,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import type_of_target
 
 from dask_train.cluster.submitted import computed
-from dask_train.collections.blocks import check_unmasked
+from dask_train.collections.blocks import check_unmasked, delayed_blocks
 from dask_train.collections.frames import arrays_of_parts, check_one_origin
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.partition.part import check_same_index
@@ -141,12 +141,28 @@ def beside(predicted: Any, y: Any, weight: Any = None) -> list[Any]:
             raise ValueError(f"{what} has rows of shape {each.shape[1:]}, and {wanted or 'one number each'} is wanted.")
     unknown = [bool(np.isnan(each.shape[0])) for each in several]
     if any(unknown) and not (all(unknown) and len({each.numblocks[0] for each in several}) == 1):
-        several = [each.compute_chunk_sizes() if odd else each for each, odd in zip(several, unknown, strict=True)]
+        counted = iter(_of_known_length([each for each, odd in zip(several, unknown, strict=True) if odd]))
+        several = [next(counted) if odd else each for each, odd in zip(several, unknown, strict=True)]
         unknown = []
     if not any(unknown) and len(rows := {each.shape[0] for each in several}) > 1:
         raise ValueError(f"There are {' and '.join(map(str, sorted(rows)))} rows; pass as many of each.")
     blocks = several[0].chunks[0]
     return [each if is_dask(each) else da.from_array(each, chunks=(blocks, *each.shape[1:])) for each in several]
+
+
+def _of_known_length(arrays: Sequence[da.Array]) -> list[da.Array]:
+    """Return arrays of unknown length whose blocks are counted; what they share is computed once for all of them."""
+    rows = [
+        several[:: len(several) // each.numblocks[0]]
+        for each, several in zip(arrays, delayed_blocks(arrays), strict=True)
+    ]
+    counts = iter(computed([dask.delayed(len)(block) for blocks in rows for block in blocks]))
+    found = []
+    for each in arrays:
+        lengths = tuple(next(counts) for _ in range(each.numblocks[0]))
+        meta = meta_from_array(each)
+        found.append(da.Array(each.__dask_graph__(), each.name, (lengths, *each.chunks[1:]), each.dtype, meta))
+    return found
 
 
 def targets(y: Any) -> Any:

@@ -134,6 +134,23 @@ def test_categories_to_validate_on_that_the_data_does_not_tell_are_refused(x):
         validated_on(x, OTHERS)
 
 
+def test_columns_of_delayed_partitions_to_validate_on_are_matched_by_name():
+    def validated(frame, features=None):
+        settings = SimpleNamespace(validation_data=frame, validates=True, sample_weight="w")
+        return rows_of(settings, [delayed(FRAME)], None, features=features, label="y", known=None)[1]
+
+    rows = FRAME[["a", "b"]].to_numpy().tolist()
+    turned = FRAME[["w", "b", "y", "a"]]
+    for frame in (turned, turned.assign(c=1)):
+        assert computed(validated([delayed(frame)]))[0] == rows
+    with pytest.raises(ValueError, match="validation_data has no column 'a' where the model was fitted with 'a', 'b'"):
+        computed(validated([delayed(turned.rename(columns={"a": "c"}))]))
+    for frame in (turned, (turned[["b", "a"]], turned["y"])):
+        with pytest.raises(ValueError, match=r"validation_data is a frame, .* features=\['a', 'b'\]"):
+            validated(frame)
+        assert computed(validated(frame, ["a", "b"]))[0] == rows
+
+
 def test_a_schema_says_which_categories_those_of_delayed_partitions_are():
     known = FrameSchema.of(OTHERS[["carrier"]])
     assert computed(validated_on([delayed(TRAINED)], of_carriers(["AA", "UA"]), known)) == [[[0], [2]], [0, 1]]

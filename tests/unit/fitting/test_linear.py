@@ -12,7 +12,9 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import dask_train as dt
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Columns
+from dask_train.data.segment import Segment
 from dask_train.errors import CheckpointError
 from dask_train.linear_model import ElasticNet, LogisticRegression, PoissonRegressor, Ridge
 from dask_train.shared_data.segments import SharedSegments
@@ -70,6 +72,22 @@ def test_what_was_stopped_resumes_to_the_same_bits(tmp_path, estimator):
     result = fitted(estimator.set_params(max_iter=501), checkpoint=tmp_path, resume=True)
     assert (estimator.coef_.tobytes(), estimator.n_iter_) == wanted
     assert (result.history, result.epoch) == (whole.history, whole.epoch)
+
+
+class Held(Segment):
+    """One that stands in for its future."""
+
+    key = "part"
+
+
+def test_the_columns_of_a_published_frame_are_the_schema(pool):
+    columns = (Column(dtype="<f8", row_shape=(3,)), Column(dtype="<i8", row_shape=()))
+    frames = (FrameSchema.of(FRAME[["a", "b", "c"]]), None)
+    held = SharedSegments(
+        schema=Columns.of_batch(2, columns), lengths=np.array([200]), futures=[Held([X, Y])], frames=frames
+    )
+    result = dt.fit(model(max_iter=5, tol=1.0), SimpleNamespace(segments=held), workers=0)
+    assert result.schema == frames[0]
 
 
 def test_what_resumes_where_its_rule_was_met_takes_no_step_and_misses_no_score(tmp_path):

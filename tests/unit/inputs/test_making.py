@@ -12,8 +12,10 @@ from dask import array as da
 from dask import bag as db
 from dask import dataframe as dd
 
+from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.plain import NumberColumn
 from dask_train.data.columns import Column, Columns
 from dask_train.inputs.making import Several, columns_for, input_data, names_columns
 from dask_train.shared_data.segments import SharedSegments
@@ -24,11 +26,11 @@ TORN = FRAME.assign(kind=pd.Categorical(["u", None]), other=pd.Categorical(["v",
 X, Y = np.zeros((10, 3)), np.arange(10)
 
 
-def published(*row_shapes, names=None):
+def published(*row_shapes, names=None, frames=()):
     """A data set in shared memory, with columns of these shapes."""
     columns = tuple(Column(dtype="<f8", row_shape=shape) for shape in row_shapes)
     schema = Columns(columns=columns, names=names, is_tuple=names is None)
-    return SimpleNamespace(segments=SharedSegments(schema=schema, lengths=np.array([10]), futures=()))
+    return SimpleNamespace(segments=SharedSegments(schema=schema, lengths=np.array([10]), futures=(), frames=frames))
 
 
 def test_arrays_are_numbered_in_the_order_of_inputs_targets_and_weights():
@@ -169,6 +171,19 @@ def test_names_of_published_columns_become_their_numbers():
     assert (data.columns.features, data.columns.labels) == ({"in": 2}, 0)
 
 
+def test_published_columns_without_a_name_are_known_by_their_place():
+    kind = CategoryColumn.of_names(None, ["u", "v"])
+    frames = tuple(FrameSchema(columns=(column,)) for column in (NumberColumn(name=None, dtype="float64"), kind))
+    given = published((), (), names=("n", "k"), frames=frames)
+    features = {"in": "n", "other": "k"}
+    schema = input_data("data", given, None, None, features=features).schema
+    assert schema.inputs == {"in": [None], "other": [None]}
+    like = Conformer(schema, learns=False)
+    assert input_data("data", given, None, None, features=features, like=like).schema == schema
+    single = input_data("data", given, None, None, features="k").schema
+    assert (single.columns, single.features, single.inputs) == ((kind,), None, None)
+
+
 def test_published_columns_are_not_put_together_as_a_matrix():
     with pytest.raises(ValueError, match=r"so \['a', 'b'\] can't be one matrix"):
         input_data("data", published((), (), names=("a", "b")), None, None, features=["a", "b"])
@@ -259,3 +274,22 @@ def test_nobody_knows_the_categories_of_a_model_that_learns_none_here():
     with pytest.raises(ValueError, match="Column 'kind' of data holds categories"):
         input_data("data", frame, None, None, features="y", label="kind", like=Conformer(None, learns=False))
     input_data("data", frame, None, None, label="y", like=Conformer(FrameSchema.of(frame, label="y"), learns=False))
+
+
+def test_columns_of_a_dict_are_known_by_their_keys():
+    kinds = [pd.Series(pd.Categorical([*values], [*values]), name=name) for values, name in (("uv", "d"), ("vu", None))]
+    rows = {"c": kinds[0], "e": kinds[1], "n": np.ones(2), "y": pd.Series([0, 1])}
+    features = {"one": "c", "two": "e", "three": "n"}
+    data = input_data("data", rows, None, None, features=features, label="y")
+    assert data.schema.inputs == {"one": ["c"], "two": ["e"], "three": None}
+    given = {name: rows[key] for name, key in features.items()}
+    turned = {**given, "two": kinds[0].rename(None)}
+    found = input_data("validation_data", turned, Y[:2], None, like=Conformer(data.schema, learns=False)).value
+    assert [list(each.cat.categories) for each in found[:2]] == [["u", "v"], ["v", "u"]]
+
+
+def test_numbers_in_a_dict_do_not_get_the_only_categories_that_are_known():
+    like = Conformer(FrameSchema(columns=(CategoryColumn.of_names("c", ["u", "v"]),)))
+    rows = {"c": pd.Series(pd.Categorical(["u", "v"])), "d": pd.Series([1.0, 2.0]), "y": Y[:2]}
+    found = input_data("data", rows, None, None, features={"one": "c", "two": "d"}, label="y", like=like).value
+    assert found["d"] is rows["d"]

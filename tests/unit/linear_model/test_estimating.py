@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import dask_train as dt
 from dask_train import linear_model as ours
+from dask_train.linear_model.columns import columns_of
 from dask_train.linear_model.fitting import Task
 
 RANDOM = np.random.default_rng(0)
@@ -141,6 +143,20 @@ def test_frames_that_were_filtered_differently_are_refused_beside_an_array_of_we
     whole = lazy.dropna()
     model = ours.Ridge(workers=0).fit(whole[["a"]], whole["y"], np.ones(6))
     assert model.coef_ == pytest.approx(ours.Ridge(workers=0).fit(whole[["a"]], whole["y"]).coef_)
+
+
+def test_arrays_of_unknown_length_are_computed_once_beside_an_array_of_weights():
+    made = []
+
+    def rows():
+        made.append(np.random.default_rng().permutation(10.0 * np.arange(6)))
+        return made[-1]
+
+    part = dask.delayed(rows, pure=False)()
+    lazy = da.from_delayed(part, (np.nan,), float)
+    found = columns_of(lazy[:, None], 3 * lazy, np.ones(6), 0)
+    assert len(made) == 1
+    np.testing.assert_array_equal(3 * found[0][:, 0], found[1])
 
 
 @pytest.mark.filterwarnings("error")

@@ -274,7 +274,7 @@ def test_in_the_end_nothing_is_left(stream, peer, client, wait_for):
     assert data.own_keys() == []
 
 
-@pytest.mark.parametrize("of", ["delayed partitions", "a bag"])
+@pytest.mark.parametrize("of", ["delayed partitions", "a bag", "rows of the client"])
 def test_the_first_partition_is_not_computed_again_for_later_groups(peer, client, tmp_path, of):
     def rows(number):
         with open(tmp_path / "made", "a") as file:
@@ -284,7 +284,8 @@ def test_the_first_partition_is_not_computed_again_for_later_groups(peer, client
     if of == "a bag":
         data = input_data("data", from_delayed([delayed(rows)(n) for n in range(6)]), None, None, label="y").value
     else:
-        data = [delayed(lambda n: pd.DataFrame(rows(n)))(n) for n in range(6)]
+        held = np.zeros(200_000) if of == "rows of the client" else 0
+        data = [delayed(lambda n, _: pd.DataFrame(rows(n)))(n, held) for n in range(6)]
     made = StreamOnDask(peer, "data", check_data("data", data, features="x", label="y"), 2)
     try:
         peer.run(made.described, nothing)

@@ -71,6 +71,17 @@ def test_rows_go_together_however_they_are_passed(predicted, number):
     assert (one == other).compute().all()
 
 
+def test_rows_of_which_nobody_knows_how_many_there_are_are_counted_together():
+    made = []
+    part = dask.delayed(lambda: made.append(1) or PREDICTED, pure=False)()
+    lazy = da.from_delayed(part, (np.nan,), PREDICTED.dtype)
+    with dask.config.set(scheduler="sync"):
+        found = beside(*(da.stack([lazy, by * lazy], 1, allow_unknown_chunksizes=True) for by in (1, 2)), WEIGHT)
+        assert len(made) == 1
+        assert [each.shape for each in found] == [(7, 2), (7, 2), (7,)]
+        assert dask.compute(*found)[1].tolist() == np.stack([PREDICTED, 2 * PREDICTED], 1).tolist()
+
+
 @pytest.mark.parametrize("predicted", [known, unknown])
 @pytest.mark.parametrize(
     ("y", "weight", "told"),

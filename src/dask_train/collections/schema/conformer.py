@@ -17,8 +17,9 @@ from dask_train.collections.schema import placed
 from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conforming import conformed, matched, without_missing_labels
-from dask_train.collections.schema.frame_schema import FrameSchema, names_in, only_categories, structure_in
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_in
 from dask_train.collections.schema.kinds import column_for
+from dask_train.collections.schema.parts import conformed_part, shown_by_part
 from dask_train.collections.schema.unknown import unknown_categories
 from dask_train.compat.dask import meta_of
 
@@ -63,7 +64,7 @@ class Conformer:
     def named(self, what: str, x: Any, features: Any, left_out: Sequence[Any]) -> tuple[Any, Any]:
         """Return a frame whose features are as the model knows them, and their names in its structure."""
         known = [name for name in x.columns if name not in left_out]
-        features = self._in_known_order(features, known)
+        features = self._in_known_order(what, features, known)
         features, pairs = matched(what, self._known, features, known)
         own = dict(pairs)
         features = structure_in(what, x, features, left_out)
@@ -75,17 +76,21 @@ class Conformer:
     ) -> tuple[list[Any], Any]:
         """Return delayed frames as the model knows them, and the names of features in its structure."""
         names = list(names_in(features)) or [column.name for column in self._known.columns]
-        features, _ = matched(what, self._known, self._in_known_order(features, None), names)
+        features, _ = matched(what, self._known, self._in_known_order(what, features, None), names)
         known = self._known if self._shown is None else self._shown
-        task = delayed(partial(_conformed_part, self._alike(), what, features, left_out, targets), pure=False)
+        task = delayed(partial(conformed_part, self._alike(), what, features, left_out, targets), pure=False)
         return [task(known, part) for part in parts], features
 
     def shown_by(
         self, what: str, part: Any, features: Any, left_out: Sequence[Any], targets: Sequence[Any]
     ) -> Conformer:
-        """Return one for other delayed frames, which knows the categories that a delayed frame turns out to have."""
-        like = Conformer(self._known, learns=False, coded=self._coded)
-        task = partial(_shown, self._alike(), what, features, left_out, targets)
+        """Return one for other rows, which knows of delayed ones what a delayed frame turns out to have.
+
+        That are categories, and the order of columns where ``features`` leave it open.
+        """
+        names = placed.names_of(features) if self._known.names is None else self._known.names
+        like = Conformer(replace(self._known, inputs=names), learns=False, coded=self._coded)
+        task = partial(shown_by_part, self._alike(), what, features, left_out, targets)
         like._shown = for_all(task, self._known, part)
         return like
 
@@ -98,31 +103,36 @@ class Conformer:
         """Return a dict of columns, of which features and targets are as the model knows them."""
         names = list(names_in(features)) or [name for name in columns if name not in left_out]
         return {
-            name: self._named_column(what, name, each, is_target=name in targets)
+            name: self._named_column(what, name, each, targets if name in targets else names, is_target=name in targets)
             if name in names or name in targets
             else each
             for name, each in columns.items()
         }
 
-    def _named_column(self, what: str, name: Any, value: Any, *, is_target: bool) -> Any:
+    def _named_column(self, what: str, name: Any, value: Any, names: Sequence[Any], *, is_target: bool) -> Any:
         """Return a value of a dict of columns, which is known by its key; its own name may be another."""
         meta = meta_of(value)
         if not hasattr(meta, "iloc") or is_frame(meta):
             return self.targets(what, value) if is_target else self._input(what, value, None)
         columns = self._known.targets if is_target else self._known.columns
         own = placed.check_unique(what, columns)
-        alone = columns[0] if len(columns) == 1 else None
+        alone = placed.alone(columns, self._known.target_names if is_target else self._known.names)
+        alone = alone if len(names) == 1 else None
         pairs = [(name, own.get(name, own.get(meta.name, alone)))]
         return self._target(what, value, pairs) if is_target else self._with(what, value, pairs)
 
-    def _in_known_order(self, features: Any, known: Sequence[Any] | None) -> Any:
+    def _in_known_order(self, what: str, features: Any, known: Sequence[Any] | None) -> Any:
         """Return features of a model that is trained further in the order that it knows, if it knows the same ones.
 
         ``known`` are the columns that there are; None if only computing shows.
         """
-        names = self._known.names
-        if self._known.features is not None or names is None:
+        of_all = self._known.names
+        if self._known.features is not None or of_all is None:
             return features
+        names = placed.unwrapped(of_all)
+        if features is None and isinstance(names, list) and known is not None and not self._learns:
+            placed.in_place(what, known, [(name, None) for name in names], names, is_frame=True)
+            return list(names)
         if (
             features is None
             and isinstance(names, list)
@@ -130,7 +140,7 @@ class Conformer:
             and (known is None or set(names) == set(known))
         ):
             return list(names)
-        return placed.reordered(features, names)
+        return placed.reordered(features, of_all if isinstance(features, Mapping) else names)
 
     def labels_in_order(self, label: Any) -> Any:
         """Return names of labels in the order in which the model was fitted with them, if they are the same."""
@@ -147,8 +157,13 @@ class Conformer:
         """
         names: list[list[Any] | None] = []
 
+        is_alike = placed.is_alike(x, self._by_place)
+
         def conformed(value: Any, known: placed.Known | None) -> Any:
             before = len(self._columns)
+            meta = meta_of(value)
+            if known is None and not is_alike and is_frame(meta):
+                known = placed.by_names(what, placed.seen(meta), self._by_place, is_strict=self._is_strict)
             value = self._input(what, value, known)
             is_array = not hasattr(meta_of(value), "iloc")
             names.append(None if is_array else [column.name for column in self._columns[before:]])
@@ -171,7 +186,7 @@ class Conformer:
             pairs = known if is_frame(meta) else [(given[0], known[0][1])]
             return self._with(what, value, pairs)
         own = placed.check_unique(what, self._known.columns)
-        alone = self._known.columns[0] if len(self._known.columns) == 1 and not is_frame(meta) else None
+        alone = None if is_frame(meta) else placed.alone(self._known.columns, self._known.names)
         return self._with(what, value, [(name, own.get(name, alone)) for name in given])
 
     def _with(self, what: str, value: Any, columns: Sequence[tuple[Any, FrameColumn | None]]) -> Any:
@@ -205,8 +220,13 @@ class Conformer:
         by_place = placed.with_columns(known, self._known.targets)
         found: list[list[Any] | None] = []
 
+        is_alike = placed.is_alike(value, by_place)
+
         def conformed(each: Any, pairs: placed.Known | None) -> Any:
             before = len(self._targets)
+            meta = meta_of(each)
+            if pairs is None and not is_alike and is_frame(meta):
+                pairs = placed.by_names(what, placed.seen(meta), by_place, is_strict=False)
             each = self._placed_target(what, each, pairs, known)
             is_array = not hasattr(meta_of(each), "iloc")
             found.append(None if is_array else [column.name for column in self._targets[before:]])
@@ -231,15 +251,14 @@ class Conformer:
             return self._target(what, value, known if is_frame(meta) else [(given[0], known[0][1])])
         own = placed.check_unique(what, self._known.targets)
         pairs = [(name, own.get(name)) for name in given]
-        if len(given) == len(self._known.targets) == 1:
-            pairs = [(given[0], self._known.targets[0])]
         return self._target(what, value, pairs)
 
     def _target(self, what: str, value: Any, known: placed.Known) -> Any:
         meta = meta_of(value)
         if hasattr(meta, "iloc"):
-            if len(known) == len(self._known.targets) == 1:
-                known = [(known[0][0], self._known.targets[0])]
+            alone = placed.alone(self._known.targets, self._known.target_names)
+            if len(known) == 1 and alone is not None:
+                known = [(known[0][0], alone)]
             for name, own in known:
                 column = own or column_for(what, name, meta.dtypes[name] if is_frame(meta) else meta.dtype)
                 self._targets.append(column)
@@ -274,8 +293,9 @@ class Conformer:
             (inputs, known.names, known.columns, self._columns),
             (targets, known.target_names, known.targets, self._targets),
         ):
+            places = placed.with_columns(names, columns)
             lies = partial(self._lies, what, names, columns, noted)
-            placed.mapped(several, placed.with_columns(names, columns), lies)
+            placed.mapped(several, places, lies if placed.is_alike(several, places) else partial(lies, places=places))
 
     def _lies(
         self,
@@ -285,10 +305,14 @@ class Conformer:
         noted: list[FrameColumn],
         frame: FrameSchema | None,
         known: placed.Known | None,
+        *,
+        places: Any = None,
     ) -> None:
         if frame is None:
             return
         given = [column.name for column in frame.columns]
+        if known is None and isinstance(frame.features, list):
+            known = placed.by_names(what, given, places, is_strict=False)
         own = placed.check_unique(what, columns) if known is None else dict(known)
         if known is not None:
             names, is_frame = [name for name, _ in known], isinstance(frame.features, list)
@@ -360,48 +384,13 @@ class Conformer:
             outputs=self._outputs,
         )
 
+    def schema_of_columns(self, features: Any) -> FrameSchema | None:
+        """Return what the columns of a dict are that came from :meth:`columns`; None if there were none."""
+        return self.schema(None, placed.only_of(self._columns, placed.names_of(features)))
+
     def schema_of(self, x: Any) -> FrameSchema | None:
         """Return what the columns of features are that came from :meth:`inputs`; None if there were none."""
         names, meta = self._inputs, meta_of(x)
         if not hasattr(meta, "iloc"):
             return self.schema(None, names)
         return self.schema(names if is_frame(meta) else names[0])
-
-
-def _conformed_part(
-    like: Callable[[FrameSchema], Conformer],
-    what: str,
-    features: Any,
-    left_out: Sequence[Any],
-    targets: Sequence[Any],
-    known: FrameSchema,
-    part: Any,
-) -> Any:
-    """Make the frame of one partition as the model knows it; a dict of columns, too."""
-    return _of_part(like(known), what, features, left_out, targets, part)
-
-
-def _shown(
-    like: Callable[[FrameSchema], Conformer],
-    what: str,
-    features: Any,
-    left_out: Sequence[Any],
-    targets: Sequence[Any],
-    known: FrameSchema,
-    part: Any,
-) -> FrameSchema:
-    """Return the categories that a partition shows, once it is made as the model knows it."""
-    conformer = like(known)
-    _of_part(conformer, what, features, left_out, targets, part)
-    return only_categories(conformer.schema(None) or known)
-
-
-def _of_part(
-    conformer: Conformer, what: str, features: Any, left_out: Sequence[Any], targets: Sequence[Any], part: Any
-) -> Any:
-    if isinstance(part, Mapping):
-        return conformer.columns(what, part, features, left_out, targets)
-    if not is_frame(part):
-        return part
-    part, _ = conformer.named(what, part, features, left_out)
-    return conformer.targets(what, part, targets)

@@ -71,6 +71,10 @@ def _renamed(what: str, own: Any, features: Any, columns: Mapping[Any, FrameColu
         return own
     if isinstance(own, Mapping) and isinstance(features, Mapping) and set(own) == set(features):
         return {name: _renamed(what, own[name], features[name], columns, pairs) for name in own}
+    structures = (own, features)
+    if not any(isinstance(each, Mapping) for each in structures) and len({*map(tuple, map(names_in, structures))}) == 1:
+        pairs += [(name, columns[name]) for name in names_in(own)]  # a name, and a list of it alone
+        return own
     if is_name(own) and is_name(features):
         pairs.append((features, columns[own]))
         return features

@@ -10,7 +10,7 @@ from operator import is_
 from typing import Any
 
 from dask_train.collections.partition.form import is_frame, is_name
-from dask_train.collections.schema.category import listed
+from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.values import value_from_json, value_to_json
 
@@ -41,13 +41,37 @@ def mapped(value: Any, names: Names, change: Callable[[Any, Any], Any]) -> Any:
     if isinstance(value, tuple | list):
         known = names if isinstance(names, tuple) and len(names) == len(value) else [None] * len(value)
         several = [mapped(*pair, change) for pair in zip(value, known, strict=True)]
-        return value if all(map(is_, several, value)) else type(value)(several)
+        return value if all(map(is_, several, value)) else _like(value, several)
     return change(value, names if isinstance(names, list) else None)
+
+
+def _like(value: Any, several: list[Any]) -> Any:
+    """Return other values in a tuple, which may have names, or list of the same type."""
+    make = getattr(type(value), "_make", type(value))
+    return make(several)
 
 
 def is_one(names: Names) -> bool:
     """Return whether there is one frame, column or array."""
     return names is None or isinstance(names, list)
+
+
+def is_alike(value: Any, names: Names) -> bool:
+    """Return whether values are put together as the names are."""
+    if isinstance(value, Mapping):
+        are_keys = isinstance(names, Mapping) and value.keys() == names.keys()
+        return are_keys and all(is_alike(below, names[name]) for name, below in value.items())
+    if isinstance(value, tuple | list):
+        return isinstance(names, tuple) and len(names) == len(value) and all(map(is_alike, value, names))
+    return is_one(names)
+
+
+def unwrapped(names: Names) -> Names:
+    """Return the names of the only frame, column or array, without what it is in; those of several as they are."""
+    below = names
+    while isinstance(below, Mapping | tuple) and len(below) == 1:
+        (below,) = below.values() if isinstance(below, Mapping) else below
+    return below if is_one(below) else names
 
 
 def lists_in(names: Names) -> Iterator[list[Any]]:
@@ -60,17 +84,18 @@ def lists_in(names: Names) -> Iterator[list[Any]]:
 
 
 def with_columns(names: Names, columns: Sequence[FrameColumn]) -> Names:
-    """Return pairs in place of names, each with its column, of which some may lack; they are in the same order."""
-    several = [name for each in lists_in(names) for name in each]
-    if len(set(several)) == len(several):
-        by_name = {one.name: one for one in columns}
-        return _each(names, lambda each: [(name, by_name.get(name)) for name in each])
-    left = list(columns)
+    """Return pairs in place of names, each with its column, of which some may lack.
 
-    def taken(name: Any) -> FrameColumn | None:
-        return left.pop(0) if left and left[0].name == name else None
-
-    return _each(names, lambda each: [(name, taken(name)) for name in each])
+    Columns are in the order of the names; or each is there once, also if it goes to several places.
+    """
+    if [name for each in lists_in(names) for name in each] == [column.name for column in columns]:
+        left = iter(columns)
+        return _each(names, lambda each: [(name, next(left)) for name in each])
+    by_name: dict[Any, list[FrameColumn]] = {}
+    for column in columns:
+        by_name.setdefault(column.name, []).append(column)
+    only = {name: several[0] for name, several in by_name.items() if len(several) == 1}
+    return _each(names, lambda each: [(name, only.get(name)) for name in each])
 
 
 def put(value: Any, names: Sequence[list[Any] | None]) -> Names:
@@ -93,17 +118,50 @@ def check_unique(what: str, columns: Sequence[FrameColumn]) -> dict[Any, FrameCo
     Raises
     ------
     ValueError
-        Two columns of one name differ.
+        Two columns of one name differ in more than the dtype of numbers.
     """
     by_name: dict[Any, FrameColumn] = {}
     for column in columns:
-        if by_name.setdefault(column.name, column) != column:
+        other = by_name.setdefault(column.name, column)
+        if other != column and (isinstance(column, CategoryColumn) or type(other) is not type(column)):
             raise ValueError(
                 f"The model was fitted with several columns {column.name!r} that differ, and which of them those of "
                 f"{what} are is not known. Pass {what} in the same dict or tuple of frames as where the model was "
                 "fitted, or fit it on columns of different names."
             )
     return by_name
+
+
+def by_names(what: str, given: Sequence[Any], places: Any, *, is_strict: bool) -> Known | None:
+    """Return what a model knows at the only place that has the names of a frame's columns, in any order.
+
+    Parameters
+    ----------
+    what
+        How errors call the data.
+    given
+        Names of the frame's columns.
+    places
+        What the model knows, as :func:`with_columns` returns it.
+    is_strict
+        Whether the model may not learn other columns.
+
+    Raises
+    ------
+    ValueError
+        There is no such place, or it is one of several that differ.
+    """
+    alone = unwrapped(places)
+    known = [alone] if is_strict and isinstance(alone, list) else list(lists_in(places))
+    same = [each for each in known if each is alone or {name for name, _ in each} == set(given)]
+    if same and all(each == same[0] for each in same):
+        return same[0]
+    if known and (same or is_strict):
+        raise ValueError(
+            f"{what} has a frame with the columns {listed(given)}, and which of the frames that the model was fitted "
+            f"with it stands for is not known. Pass {what} in the same dict or tuple of frames as there."
+        )
+    return None
 
 
 def in_place(what: str, given: Sequence[Any], known: Known, others: Names, *, is_frame: bool) -> bool:
@@ -142,6 +200,18 @@ def in_place(what: str, given: Sequence[Any], known: Known, others: Names, *, is
             f"{listed(list(given))}. Pass frames with these columns, or rename them: frame.rename(columns={{...}})."
         )
     return list(given) == names
+
+
+def alone(columns: Sequence[FrameColumn], names: Names) -> FrameColumn | None:
+    """Return the only column that a model knows, of which the name does not count; None if it knows several."""
+    is_alone = len(columns) == 1 and sum(map(len, lists_in(names))) < 2
+    return columns[0] if is_alone else None
+
+
+def only_of(columns: Sequence[FrameColumn], names: Names) -> Names:
+    """Return names by their place, None where a column lacks, since there was an array."""
+    known = {column.name for column in columns}
+    return _each(names, lambda each: each if known.issuperset(each) else None)
 
 
 def reordered(features: Any, names: Names) -> Any:

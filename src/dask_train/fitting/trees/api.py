@@ -31,7 +31,7 @@ from dask_train.fitting.trees.checks import (
 from dask_train.fitting.trees.result import grown, take_over
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import num_parts, tree_data
-from dask_train.fitting.trees.searched import check_prefix, matrix_of
+from dask_train.fitting.trees.searched import check_prefix, matrices_of
 from dask_train.fitting.trees.settings import ROUNDS, TreesSettings
 from dask_train.fitting.trees.task import EvalSet, TreesTask
 from dask_train.frameworks.base import Framework
@@ -206,7 +206,7 @@ class Trees(ModelKind):
             raise ValueError(
                 "A search scores trees on rows that are not trained on. Pass validation_data, or validation_split."
             )
-        columns = matrix_of("data", rows.data)
+        columns, of_validation = matrices_of(rows.data, rows.validation)
         check_plain(model, self.name)
         check_prefix(model)
         self.check_estimator(model, settings, None)
@@ -217,7 +217,7 @@ class Trees(ModelKind):
             library=self.name,
             estimator=deepcopy(model),
             columns=columns,
-            evals=(self._eval_set(rows.validation, columns),),
+            evals=(self._eval_set(of_validation, columns),),
             settings=self.options(settings),
             **trial_fields(),
         )
@@ -229,9 +229,8 @@ class Trees(ModelKind):
 
         return TrialSpec(work=TreesRole(task), model=taken)
 
-    def _eval_set(self, validation: InputData, of_data: Columns) -> EvalSet:
+    def _eval_set(self, columns: Columns, of_data: Columns) -> EvalSet:
         """Return the rows that each round is scored on."""
-        columns = matrix_of("validation_data", validation)
         check_same_features("validation_data", columns, of_data)
         return EvalSet(name=_VALIDATION_OF[self.name], prefix="val_", dataset=VALIDATION, columns=columns)
 

@@ -23,7 +23,7 @@ from dask_train.data.columns import Columns, SourceColumn
 from dask_train.inputs.data import InputData
 from dask_train.inputs.making import input_data
 from dask_train.shared_data.published import as_source
-from dask_train.shared_data.segments import SharedSegments, segments_in
+from dask_train.shared_data.segments import SharedSegments, is_data_set, segments_in
 
 
 def num_parts(source: Source | SharedSegments) -> int | None:
@@ -68,7 +68,7 @@ def tree_data(
     others = {name: value for name, value in others.items() if value is not None}
     if x is None:
         raise ValueError(f"{what}: there are no features. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
-    if segments_in(x) is not None:
+    if segments_in(x) is not None and (y is None or is_data_set(x)):  # an array of dt.persist may go beside targets
         return _published(what, x, y, others, features, label, known)
     names, like = ["x", "y", *others], Conformer(known, coded=False)
     if "qid" in others:
@@ -188,4 +188,4 @@ def _published(
     if data.columns.labels is None or not all(isinstance(place, int) for place in places):
         raise ValueError(f"{what}: publish it as a matrix of features and a column of targets: (X, y).")
     source = data.source(what)
-    return InputData(value=x, columns=_known(what, source, data.columns), opened=source)
+    return InputData(value=x, columns=_known(what, source, data.columns), opened=source, schema=data.schema)

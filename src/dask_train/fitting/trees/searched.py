@@ -7,6 +7,7 @@ from typing import Any
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.data.columns import Columns, SourceColumn
 from dask_train.inputs.data import InputData
+from dask_train.shared_data.segments import segments_in
 
 
 def matrix_of(what: str, data: InputData) -> Columns:
@@ -36,6 +37,25 @@ def matrix_of(what: str, data: InputData) -> Columns:
     known: list[Any] = list(schema.columns)
     origins = tuple(SourceColumn(name=each.name, dtype=each.dtype) for each in known)
     return columns.with_origins({columns.features: origins})
+
+
+def matrices_of(data: InputData, validation: InputData) -> tuple[Columns, Columns]:
+    """Return :func:`matrix_of` of rows to train on and of rows to validate on.
+
+    Published numbers go with arrays, without the names of their columns.
+    """
+    columns, of_validation = matrix_of("data", data), matrix_of("validation_data", validation)
+    if of_validation.matrix.names is None:
+        columns = _without_names(data, columns)
+    if columns.matrix.names is None:
+        of_validation = _without_names(validation, of_validation)
+    return columns, of_validation
+
+
+def _without_names(data: InputData, columns: Columns) -> Columns:
+    if columns.matrix.categories is not None or segments_in(data.value) is None:
+        return columns
+    return columns.with_origins({columns.features: ()})
 
 
 def check_prefix(model: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.dataframe as dd
 import numpy as np
@@ -12,6 +12,8 @@ from dask import compute, delayed
 
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.plain import NumberColumn
+from dask_train.data.structure import leaves
 from dask_train.fitting.schemas import learnt_for, note_schema
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "kind": pd.Categorical(["u", "v"]), "y": pd.Categorical(["no", "yes"])})
@@ -168,12 +170,75 @@ def test_columns_of_a_frame_of_targets_are_matched_by_name(kind: Any) -> None:
     assert list(like.targets("y", {"p": TWO[["b", "a"]], "q": TWO["kind"]})["p"].columns) == ["a", "b"]
 
 
-def test_a_model_that_is_trained_further_keeps_the_order_of_the_columns_that_it_knows() -> None:
-    def further(x: Any, y: Any = None) -> Conformer:
-        _, schema = fitted_on(x, y)
-        note_schema(model := type("Model", (), {})(), schema)
-        return Conformer(learnt_for(model))
+def further(x: Any, y: Any = None) -> Conformer:
+    """One for further training of a model that was fitted on these."""
+    _, schema = fitted_on(x, y)
+    note_schema(model := type("Model", (), {})(), schema)
+    return Conformer(learnt_for(model))
 
+
+def test_a_column_that_goes_to_several_places_keeps_its_categories() -> None:
+    schema = FrameSchema.of(TWO, features={"wide": ["a", "kind"], "deep": "kind"})
+    note_schema(model := type("Model", (), {})(), schema)
+    turned = TWO.assign(kind=pd.Categorical(["v", "u"]).reorder_categories(["v", "u"]))
+    for like in (Conformer(schema, learns=False), Conformer(learnt_for(model))):
+        x = like.inputs("x", {"wide": turned[["a", "kind"]], "deep": turned["kind"]})
+        assert [list(kind.cat.categories) for kind in (x["wide"]["kind"], x["deep"])] == [["u", "v"]] * 2
+
+
+@pytest.mark.parametrize("name", ["x", None])
+def test_of_columns_of_one_name_further_training_keeps_the_categories_at_their_place(name: Any) -> None:
+    def rows(*values: str) -> dict[str, Any]:
+        return {"n": pd.Series([1.0, 2.0], name=name), "k": pd.Series(pd.Categorical(values, values), name=name)}
+
+    x = further(rows("u", "v")).inputs("data", rows("v", "u"))
+    assert (x["n"].dtype, list(x["k"].cat.categories)) == ("float64", ["u", "v"])
+
+
+def test_numbers_of_one_name_that_differ_in_dtype_are_no_matter() -> None:
+    like, _ = fitted_on({"m": pd.Series([1.0, 2.0]), "n": pd.Series([1, 2])})
+    number = FrameSchema(columns=(NumberColumn(name=None, dtype="float64"),))
+    like.lying("data", {"m": number, "n": number}, None)
+    like.lying("data", (number, number), None)
+    like.inputs("x", pd.Series([1, 2]))
+
+
+def test_columns_are_matched_by_name_where_frames_are_put_together_otherwise() -> None:
+    turned, rest = TWO[["b", "a"]], TWO[["kind"]]
+    like, _ = fitted_on({"wide": TWO[["a", "b"]], "deep": rest})
+    for given in ([turned, rest], (rest, turned)):
+        assert ["a", "b"] in [list(frame.columns) for frame in like.inputs("x", given)]
+    with pytest.raises(ValueError, match=r"x has a frame with the columns 'b', and which of the frames .* same dict"):
+        like.inputs("x", [TWO[["b"]], rest])
+    for x in ([TWO[["a", "b"]]], {"wide": TWO[["a", "b"]]}, TWO[["a", "b"]]):
+        for like in (fitted_on(x)[0], further(x)):
+            assert like.named("x", turned, None, [])[1] == ["a", "b"]
+            for given in (turned, [turned], {"wide": turned}):
+                (leaf,) = leaves(like.inputs("x", given))
+                assert list(leaf.columns) == ["a", "b"]
+    like, _ = fitted_on([TWO[["a", "b"]], rest], [TWO[["a", "b"]], TWO[["a"]]])
+    assert list(like.targets("y", {"p": turned, "q": TWO[["a"]]})["p"].columns) == ["a", "b"]
+    with pytest.raises(ValueError, match=r"in this order, and the model was fitted with 'a', 'b'"):
+        like.lying("data", {"wide": FrameSchema.of(turned)}, None)
+    like = further([TWO[["a"]], TWO[["b"]]])
+    assert like.inputs("x", TWO[["kind", "a"]]).shape == (2, 2), "others may be learnt"
+    with pytest.raises(ValueError, match="x has no column 'a' where"):
+        fitted_on([TWO[["a"]]])[0].inputs("x", TWO[["b"]])
+
+
+class Pair(NamedTuple):
+    m: Any
+    n: Any
+
+
+def test_named_tuples_of_frames_stay_such() -> None:
+    like, schema = fitted_on(Pair(TWO[["a"]], TWO["kind"]))
+    assert schema.inputs == (["a"], ["kind"])
+    x = like.inputs("x", Pair(TWO[["a"]], TWO["kind"].astype(object)))
+    assert (type(x), list(x.n.cat.categories)) == (Pair, ["u", "v"])
+
+
+def test_a_model_that_is_trained_further_keeps_the_order_of_the_columns_that_it_knows() -> None:
     like = further(TWO[["a", "b"]], TWO[["a", "b"]])
     assert list(like.inputs("data", TWO[["b", "a"]]).columns) == ["a", "b"]
     assert list(like.targets("data", TWO[["b", "a"]]).columns) == ["a", "b"]
@@ -198,3 +263,12 @@ def test_columns_that_lie_in_shared_memory_have_to_be_those_of_the_model() -> No
     further.lying("data", others, None)
     with pytest.raises(ValueError, match=r"in this order, and the model was fitted with 'a', 'b'"):
         further.lying("data", turned, None)
+
+
+def test_numbers_do_not_get_the_only_categories_that_further_training_keeps() -> None:
+    numbers = pd.Series([1.0, 2.0], name="d")
+    rows = {"c": TWO["kind"].rename("c"), "d": numbers}
+    like = further(rows, rows)
+    for given in (rows, tuple(rows.values())):
+        for made in (like.inputs("data", given), like.targets("data", given)):
+            assert any(leaf is numbers for leaf in leaves(made))

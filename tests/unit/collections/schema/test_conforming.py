@@ -120,3 +120,13 @@ def test_a_model_of_several_frames_knows_its_columns_by_name_alone() -> None:
     schema = FrameSchema(columns=SCHEMA.columns)
     assert matched("x", schema, ["a", "b"], ["a", "b"]) == (["a", "b"], [("a", SCHEMA.columns[1])])
     assert matched("x", schema, None, ["b", "kind"]) == (None, [("kind", SCHEMA.columns[0])])
+
+
+def test_a_name_stands_for_a_list_of_it_alone() -> None:
+    schema = FrameSchema.of(WHOLE, {"m": ["a"], "k": "kind"})
+    for features in ({"m": "a", "k": "kind"}, {"m": "a", "k": ["kind"]}):
+        assert matched("x", schema, features, ["a", "kind"])[0] == schema.features
+    renamed, pairs = matched("x", schema, {"m": "a", "k": "other"}, ["a", "other"])
+    assert (renamed, [name for name, _ in pairs]) == ({"m": ["a"], "k": "other"}, ["a", "other"])
+    with pytest.raises(ValueError, match="so which column means what"):
+        matched("x", schema, {"m": "b", "k": "kind"}, ["b", "kind"])

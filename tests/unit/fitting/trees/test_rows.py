@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from dask_train.collections import partition
+from dask_train.collections import partition, shared
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Columns
+from dask_train.data.segment import Segment
 from dask_train.fitting.trees.rows import num_parts, tree_data
 from dask_train.shared_data.segments import SharedSegments
 
@@ -130,5 +131,14 @@ def test_published_columns_have_to_be_those_that_are_known():
     given = SimpleNamespace(segments=held)
     for known in (None, frames[0]):
         assert tree_data("eval_set", given, None, {}, known=known).columns.places()["y"] == 1
+    assert tree_data("data", given, None, {}).schema == frames[0], "which sets to score have to be like"
     with pytest.raises(ValueError, match=r"eval_set lies in .* the columns 'w', 'a', in this order, .* with 'a', 'w'"):
         tree_data("eval_set", given, None, {}, known=FrameSchema.of(FRAME[["a", "w"]]))
+
+
+def test_a_persisted_array_goes_beside_targets_as_any_array(pool):
+    rows = {"part": Segment([np.ones((3, 2), "f4")])}
+    (x,) = shared.arrays_of(rows, [Column(dtype="<f4", row_shape=(2,))], (3,))
+    assert tree_data("data", x, np.arange(3), {"qid": np.zeros(3, int)}).columns.places()["y"] == 1
+    with pytest.raises(TypeError, match="The labels of data are categories"):
+        tree_data("data", x, FRAME["kind"], {})

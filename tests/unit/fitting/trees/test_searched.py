@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import lightgbm
 import numpy as np
 import pandas as pd
@@ -9,10 +11,13 @@ import pytest
 import xgboost
 from alone import FRAME, LABELS, Alone, X, cut
 
+from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.model_kind import TrialRows
 from dask_train.fitting.trees.lightgbm_api import LIGHTGBM
 from dask_train.fitting.trees.xgboost_api import XGBOOST
 from dask_train.inputs.making import input_data
+from dask_train.shared_data.segments import SharedSegments
 
 VALIDATION = X[:200, :3], LABELS[:200]
 
@@ -53,6 +58,24 @@ def test_names_and_categories_of_frames_go_to_the_library():
     assert [known if known is None else list(known) for known in matrix.categories] == [None] * 3 + [["z", "y", "x"]]
     with pytest.raises(ValueError, match="kind are categories, which XGBClassifier takes with enable_categorical=True"):
         trial(xgboost.XGBClassifier(), TrialRows(data=of.data, validation=known, workers=1))
+
+
+def test_published_numbers_go_with_arrays():
+    columns = Columns.of_batch(2, [Column(dtype="<f8", row_shape=(3,)), Column(dtype="<i8", row_shape=())])
+    frames = (FrameSchema.of(FRAME[["a", "b", "c"]]), None)
+    held = SharedSegments(schema=columns, lengths=np.array([600]), futures=(), frames=frames)
+    published = input_data("data", SimpleNamespace(segments=held), None, None)
+    arrays = rows().data
+    for data, validation, names in (
+        (published, arrays, None),
+        (arrays, published, None),
+        (published, published, ("a", "b", "c")),
+    ):
+        task = trial(xgboost.XGBClassifier(), TrialRows(data=data, validation=validation, workers=1)).work.task
+        assert [columns.matrix.names for columns in (task.columns, task.evals[0].columns)] == [names] * 2
+    framed = input_data("data", FRAME[["a", "b", "c"]].assign(label=LABELS), None, None, label="label")
+    with pytest.raises(ValueError, match="validation_data has the features 3, and the data"):
+        trial(xgboost.XGBClassifier(), TrialRows(data=framed, validation=arrays, workers=1))
 
 
 @pytest.mark.parametrize(
