@@ -78,7 +78,7 @@ class Account:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a data set has been opened for reading."""
+        """Return whether a data set has been opened for reading."""
         return self._num > 0
 
     def begin(self, stretch: BatchRange) -> int:

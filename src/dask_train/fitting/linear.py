@@ -113,7 +113,12 @@ class LinearModels(ModelKind):
         """Return the problem that the estimator poses of its rows."""
         client, workers = call.run.client, call.workers
         with nullcontext() if client is None else client.as_current():
-            posed: Posed = call.model._posed(*_rows(call.x, call.y, call.settings), workers)
+            columns, schema = _rows(call.x, call.y, call.settings)
+            posed: Posed = call.model._posed(*columns, workers)
+            learnt: FrameSchema | None = posed.learnt["schema_"]
+            if learnt is not None:
+                schema = replace(learnt, targets=_targets(call.x, call.settings.label))
+        posed = replace(posed, schema=schema)
         return FitRows(data=posed, inputs=posed.inputs(workers))
 
     def prepared(self, call: FitCall, rows: FitRows) -> dict[str, Any]:
@@ -127,11 +132,11 @@ class LinearModels(ModelKind):
 
     def work(self, call: FitCall, rows: FitRows, prepared: dict[str, Any]) -> FitWork:
         """Return what solves the problem."""
-        model, posed, schema = call.model, rows.data, _schema(call, rows.data)
+        model, posed = call.model, rows.data
         return FitWork(
             functions=posed.role(LoopTask(**run_fields(call.run), configuration=prepared), in_place=call.in_place),
             params=params_of_estimator(model),
-            finish=partial(_fitted, model=model, posed=posed, schema=schema),
+            finish=partial(_fitted, model=model, posed=posed),
         )
 
     def framework(self, *, in_place: bool = False) -> Framework:
@@ -187,8 +192,10 @@ def _check_one_loss(rules: Sequence[StopRule | None], y: Any) -> None:
         )
 
 
-def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
+def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[tuple[Any, Any, Any], FrameSchema | None]:
     """Return features, targets and weights; cut from a frame where columns are named, or of a published data set.
+
+    And the schema of a data set that was made of a frame; None of others, of which the estimator learns it.
 
     Raises
     ------
@@ -197,7 +204,10 @@ def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
     """
     features, label, weight = settings.features, settings.label, settings.sample_weight
     if is_data_set(x):
-        return in_shared_memory(_published(x, y, settings))
+        columns: dict[str, Any] = {"features": features, "label": label}
+        data = input_data("x", x, y, weight, **columns, like=Conformer(None, coded=False))
+        _places("x", data)
+        return in_shared_memory(data), data.schema
     named = [each for each in (features, label, weight if isinstance(weight, str) else None) if each is not None]
     if named and not hasattr(x, "iloc") and not hasattr(x, "map_partitions"):
         raise ValueError(f"features, label or sample_weight name columns, and x is a {type(x).__name__}, not a frame.")
@@ -208,21 +218,13 @@ def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
     if y is not None and label is not None:
         raise ValueError("Targets are given twice, as y and as label. Pass one of them.")
     if not named:
-        return x, y, weight
+        return (x, y, weight), None
     others = [each for each in (label, weight if isinstance(weight, str) else None) if each is not None]
     wanted = [features] if isinstance(features, str) else features
     check_apart("x", list(names_in(label)), features)
     (chosen, _), *picks = resolved("x", list(x.columns), [wanted, *others])
     targets = y if label is None else x[label if isinstance(label, str) else picks[0][0]]
-    return x[chosen], targets, x[weight] if isinstance(weight, str) else weight
-
-
-def _published(x: Any, y: Any, settings: ModelSettings) -> InputData:
-    """Return the rows of a published data set, which are a matrix of numbers with targets."""
-    columns: dict[str, Any] = {"features": settings.features, "label": settings.label}
-    data = input_data("x", x, y, settings.sample_weight, **columns, like=Conformer(None, coded=False))
-    _places("x", data)
-    return data
+    return (x[chosen], targets, x[weight] if isinstance(weight, str) else weight), None
 
 
 def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:
@@ -239,14 +241,6 @@ def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:
     return configuration
 
 
-def _schema(call: FitCall, posed: Posed) -> FrameSchema | None:
-    """Return what the columns of a frame are, also of one that was published; None if there was none."""
-    if is_data_set(call.x):
-        return _published(call.x, call.y, call.settings).schema
-    schema: FrameSchema | None = posed.learnt["schema_"]
-    return None if schema is None else replace(schema, targets=_targets(call.x, call.settings.label))
-
-
 def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
     """Return the columns of a frame that are targets as they are, by which an evaluation finds them."""
     if label is None:
@@ -255,7 +249,7 @@ def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
     return () if any(isinstance(each, CategoryColumn) for each in columns) else columns
 
 
-def _fitted(result: Result, model: LinearEstimator, posed: Posed, schema: FrameSchema | None) -> LinearResult:
+def _fitted(result: Result, model: LinearEstimator, posed: Posed) -> LinearResult:
     outcome = posed.taken(result)
     if outcome is None:
         warn_not_fitted(model, result, "step")
@@ -266,7 +260,7 @@ def _fitted(result: Result, model: LinearEstimator, posed: Posed, schema: FrameS
         model=model,
         all_reduce_s=np.nan,
         waiting_s=np.nan,
-        schema=schema,
+        schema=posed.schema,
     )
 
 

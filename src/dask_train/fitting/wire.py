@@ -40,8 +40,8 @@ def check_dtypes(wire: str | None, dtypes: Iterable[tuple[str, str]]) -> None:
 class WireNotice:
     """Has the run's result say whether numbers were rounded; the first rank tells it.
 
-    A run on one host may get to several with another number of workers, or where a lost one is replaced. So that
-    nothing was rounded is told in the end.
+    A run on one host may get to several with another number of workers, or where a lost one is replaced. So the notice
+    that nothing was rounded comes when training ends.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class WireNotice:
         self._tell_of_hosts()
 
     def training_ends(self) -> None:
-        """Tell what is not told yet."""
+        """Note in the run's result what it does not say yet."""
         self._tell_of_hosts()
         if self._tells and self._group.most_hosts == 1:
             self._session.notice(

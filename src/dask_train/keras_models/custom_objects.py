@@ -66,7 +66,7 @@ class CustomObjects:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the model consists of Keras' own classes and functions alone, which each process knows by name."""
+        """Return whether the model has Keras' own classes and functions alone, which each process knows by name."""
         return all(_is_keras(each.__module__) for each in self.code)
 
     @contextlib.contextmanager

@@ -10,6 +10,7 @@ from scipy.sparse import issparse
 
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.blocks import array_of_views
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result
 from dask_train.driver.settings import RunInputs, RunSettings
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearRole
@@ -35,12 +36,15 @@ class Posed:
         Lets the estimator take over what they have found.
     learnt
         Attributes that the estimator has of these rows, as soon as it takes over: the schema, and names of features.
+    schema
+        What the columns of a frame are, also of one that was published, and of its targets; None if there was none.
     """
 
     columns: tuple[Any, ...]
     problem: Callable[[Ranks], Any]
     take: Callable[[Any], None]
     learnt: Mapping[str, Any] = field(default_factory=dict)
+    schema: FrameSchema | None = None
 
     def inputs(self, workers: int | None) -> RunInputs:
         """Return the rows as a run takes them; sparse ones in memory are cut for so many workers."""

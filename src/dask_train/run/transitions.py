@@ -150,10 +150,8 @@ def _client_waits(update: StateUpdate, event: events.ClientWaits) -> None:
 
 def _meets(update: StateUpdate, key: Key, message: messages.Meets) -> None:
     update.change(key, meets_at=message.address, meets_size=message.size, meets_or=message.or_size)
-    if key in resizing.leftover(update) and key not in resizing.joining(
-        update
-    ):  # the others have continued without it, which it did not know yet
-        update.forget(key)
+    if key in resizing.leftover(update) and key not in resizing.joining(update):
+        update.forget(key)  # the others have continued without it, which it did not know yet
     resizing.wait(update)
     _let_meet(update)
 

@@ -149,8 +149,9 @@ class PlacementQueue:
         own = self._own(request, capacities) if request.run.is_oversubscribed or request.may_oversubscribe else 0
         room = self._device_room(request)
         wishes: dict[str, Any] = {"hosts": request.hosts, "before": request.before}
-        near = self._hosts_of(request.run) if request.run.in_place else ()
-        capacities = [replace(capacity, is_near=capacity.host in near) for capacity in capacities]
+        if request.run.in_place:
+            near = self._hosts_of(request.run)
+            capacities = [replace(capacity, is_near=capacity.host in near) for capacity in capacities]
         wishes["may_share"] = not self._more_may_come(request)
         places = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device, **wishes)
         if places is not None and len(request.needs) + own > sum(capacity.threads for capacity in capacities):

@@ -39,7 +39,7 @@ class StudySettings(SearchSettings):
 
     @property
     def has_default_sampler(self) -> bool:
-        """Whether the user has passed none."""
+        """Return whether the user has passed no sampler, nor a study that has one."""
         return self.sampler is None and self.study is None
 
     def open_study(self, kept_name: str | None = None) -> Any:

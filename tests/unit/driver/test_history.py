@@ -123,25 +123,26 @@ def test_a_role_that_starts_again_has_done_nothing_yet():
     assert run.history.rows_seen == {("worker", 0): 70}
 
 
-def test_when_roles_that_join_were_placed_is_kept():
+def with_one_that_joins():
+    """Return a run of two workers with a third one, which was placed at 3.0."""
     run = Drive(agree=True, in_place=True, recovery=RecoveryPolicy(scope="in_place"))
     run.running(1.0)
     for rank in range(2):
         run.of(rank, messages.Meets, 1.5, address=f"a:{rank}", size=0)
     run.happens(events.ResizeAsked, 2.0, number=0, size=3)
     run.happens(events.Placed, 3.0, places={"worker/2": "c"})
+    return run
+
+
+def test_when_roles_that_join_were_placed_is_kept():
+    run = with_one_that_joins()
     (attempt,) = run.history.attempts
     assert attempt.places == {"worker/0": "a", "worker/1": "b", "worker/2": "c"}
     assert attempt.joined == {"worker/2": 3.0}
 
 
 def test_when_roles_have_left_is_kept_until_they_join_again():
-    run = Drive(agree=True, in_place=True, recovery=RecoveryPolicy(scope="in_place"))
-    run.running(1.0)
-    for rank in range(2):
-        run.of(rank, messages.Meets, 1.5, address=f"a:{rank}", size=0)
-    run.happens(events.ResizeAsked, 2.0, number=0, size=3)
-    run.happens(events.Placed, 3.0, places={"worker/2": "c"})
+    run = with_one_that_joins()
     assert run.history.attempts[0].left == {}
     run.happens(events.ResizeCancelled, 4.0, number=0)
     run.of(2, messages.Exited, 5.0, cause="killed.")

@@ -51,6 +51,15 @@ def settled(run):
     return run.state.plan.counts["worker"], run.state.resize.why
 
 
+def is_to_leave(run):
+    """Let worker 2 join, and then know that it is to leave."""
+    asked(run, 3)
+    joins(run, "worker/2")
+    meets(run, "worker/0", 3)
+    meets(run, "worker/1", 3)
+    asked(run, 2, 1)
+
+
 def test_those_that_join_wait_before_the_first_worker_is_told_and_all_meet_in_the_new_number(run):
     assert asked(run, 4) == ["PlaceRoles worker/2 worker/3"]
     (place,) = run.log[-1][1]
@@ -108,11 +117,7 @@ def test_one_that_has_left_and_does_not_return_is_ended(run):
 
 
 def test_the_run_ends_when_those_have_returned_that_it_has(run):
-    asked(run, 3)
-    joins(run, "worker/2")
-    meets(run, "worker/0", 3)
-    meets(run, "worker/1", 3)
-    asked(run, 2, 1)
+    is_to_leave(run)
     meets(run, "worker/0", 2)
     meets(run, "worker/1", 2)
     run.returns("worker/2")
@@ -289,22 +294,14 @@ def test_where_none_is_left_that_knows_a_number_all_meet_in_the_old_one(run):
 
 
 def test_where_none_is_left_that_knows_a_number_and_one_has_left_all_meet_in_the_new_one(run):
-    asked(run, 3)
-    joins(run, "worker/2")
-    meets(run, "worker/0", 3)
-    meets(run, "worker/1", 3)
-    asked(run, 2, 1)
+    is_to_leave(run)
     run.returns("worker/2")
     assert replaced(run, "worker/0", "worker/1") == ["Met worker/0#1@e", "Met worker/1#1@e", "Free worker/2"]
     assert settled(run) == (2, "")
 
 
 def test_one_that_is_to_leave_and_is_lost_comes_once_more_for_the_others(run):
-    asked(run, 3)
-    joins(run, "worker/2")
-    meets(run, "worker/0", 3)
-    meets(run, "worker/1", 3)
-    asked(run, 2, 1)
+    is_to_leave(run)
     assert "PlaceRoles worker/2" in run.exits("worker/2")
     placed(run, "worker/2", on="d")
     run.up("worker/2")
@@ -351,11 +348,7 @@ def test_the_run_may_end_before(run):
 
 
 def test_one_that_is_lost_behind_another_that_has_left_is_replaced(run):
-    asked(run, 3)
-    joins(run, "worker/2")
-    meets(run, "worker/0", 3)
-    meets(run, "worker/1", 3)
-    asked(run, 2, 1)
+    is_to_leave(run)
     run.returns("worker/2")
     meets(run, "worker/0", 2)
     assert "PlaceRoles worker/1" in run.exits("worker/1")

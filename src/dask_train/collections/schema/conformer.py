@@ -19,7 +19,7 @@ from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conforming import conformed, matched, without_missing_labels
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_in
 from dask_train.collections.schema.kinds import column_for
-from dask_train.collections.schema.parts import conformed_part, shown_by_part
+from dask_train.collections.schema.parts import DelayedFrames
 from dask_train.collections.schema.unknown import unknown_categories
 from dask_train.compat.dask import meta_of
 
@@ -78,7 +78,8 @@ class Conformer:
         names = list(names_in(features)) or [column.name for column in self._known.columns]
         features, _ = matched(what, self._known, self._in_known_order(what, features, None), names)
         known = self._known if self._shown is None else self._shown
-        task = delayed(partial(conformed_part, self._alike(), what, features, left_out, targets), pure=False)
+        frames = DelayedFrames(self._alike(), what, features, left_out, targets)
+        task = delayed(frames.conformed, pure=False)
         return [task(known, part) for part in parts], features
 
     def shown_by(
@@ -90,8 +91,8 @@ class Conformer:
         """
         names = placed.names_of(features) if self._known.names is None else self._known.names
         like = Conformer(replace(self._known, inputs=names), learns=False, coded=self._coded)
-        task = partial(shown_by_part, self._alike(), what, features, left_out, targets)
-        like._shown = for_all(task, self._known, part)
+        frames = DelayedFrames(self._alike(), what, features, left_out, targets)
+        like._shown = for_all(frames.shown, self._known, part)
         return like
 
     def _alike(self) -> Callable[[FrameSchema], Conformer]:
@@ -102,12 +103,13 @@ class Conformer:
     ) -> dict[Any, Any]:
         """Return a dict of columns, of which features and targets are as the model knows them."""
         names = list(names_in(features)) or [name for name in columns if name not in left_out]
-        return {
-            name: self._named_column(what, name, each, targets if name in targets else names, is_target=name in targets)
-            if name in names or name in targets
-            else each
-            for name, each in columns.items()
-        }
+        found = dict(columns)
+        for name, each in columns.items():
+            if name in targets:
+                found[name] = self._named_column(what, name, each, targets, is_target=True)
+            elif name in names:
+                found[name] = self._named_column(what, name, each, names, is_target=False)
+        return found
 
     def _named_column(self, what: str, name: Any, value: Any, names: Sequence[Any], *, is_target: bool) -> Any:
         """Return a value of a dict of columns, which is known by its key; its own name may be another."""
@@ -130,16 +132,12 @@ class Conformer:
         if self._known.features is not None or of_all is None:
             return features
         names = placed.unwrapped(of_all)
-        if features is None and isinstance(names, list) and known is not None and not self._learns:
-            placed.in_place(what, known, [(name, None) for name in names], names, is_frame=True)
-            return list(names)
-        if (
-            features is None
-            and isinstance(names, list)
-            and len(names) > 1
-            and (known is None or set(names) == set(known))
-        ):
-            return list(names)
+        if features is None and isinstance(names, list):
+            if known is not None and not self._learns:
+                placed.in_place(what, known, [(name, None) for name in names], names, is_frame=True)
+                return list(names)
+            if len(names) > 1 and (known is None or set(names) == set(known)):
+                return list(names)
         return placed.reordered(features, of_all if isinstance(features, Mapping) else names)
 
     def labels_in_order(self, label: Any) -> Any:
@@ -155,23 +153,39 @@ class Conformer:
         TypeError, ValueError
             The model was fitted with other columns.
         """
+        conform = partial(self._input, what)
+        x, self._inputs = self._at_places(what, x, self._by_place, self._columns, conform, is_strict=self._is_strict)
+        return x
+
+    def _at_places(
+        self,
+        what: str,
+        values: Any,
+        by_place: placed.Names,
+        columns: list[FrameColumn],
+        conform: Callable[[Any, placed.Known | None], Any],
+        *,
+        is_strict: bool,
+    ) -> tuple[Any, placed.Names]:
+        """Return values that are conformed, each by what is known at its place, and the names of columns at each.
+
+        ``conform`` adds what each column is to ``columns``. Where values are put together otherwise than
+        ``by_place``, the names of a frame's columns tell its place.
+        """
         names: list[list[Any] | None] = []
+        is_alike = placed.is_alike(values, by_place)
 
-        is_alike = placed.is_alike(x, self._by_place)
-
-        def conformed(value: Any, known: placed.Known | None) -> Any:
-            before = len(self._columns)
-            meta = meta_of(value)
+        def at_place(value: Any, known: placed.Known | None) -> Any:
+            before, meta = len(columns), meta_of(value)
             if known is None and not is_alike and is_frame(meta):
-                known = placed.by_names(what, placed.seen(meta), self._by_place, is_strict=self._is_strict)
-            value = self._input(what, value, known)
+                known = placed.by_names(what, placed.seen(meta), by_place, is_strict=is_strict)
+            value = conform(value, known)
             is_array = not hasattr(meta_of(value), "iloc")
-            names.append(None if is_array else [column.name for column in self._columns[before:]])
+            names.append(None if is_array else [column.name for column in columns[before:]])
             return value
 
-        x = placed.mapped(x, self._by_place, conformed)
-        self._inputs = placed.put(x, names)
-        return x
+        values = placed.mapped(values, by_place, at_place)
+        return values, placed.put(values, names)
 
     def _input(self, what: str, value: Any, known: placed.Known | None) -> Any:
         meta = meta_of(value)
@@ -216,28 +230,13 @@ class Conformer:
         if names is not None:
             own = placed.check_unique(what, self._known.targets)
             return self._target(what, value, [(name, own.get(name)) for name in names])
-        known = self._known.target_names
-        by_place = placed.with_columns(known, self._known.targets)
-        found: list[list[Any] | None] = []
-
-        is_alike = placed.is_alike(value, by_place)
-
-        def conformed(each: Any, pairs: placed.Known | None) -> Any:
-            before = len(self._targets)
-            meta = meta_of(each)
-            if pairs is None and not is_alike and is_frame(meta):
-                pairs = placed.by_names(what, placed.seen(meta), by_place, is_strict=False)
-            each = self._placed_target(what, each, pairs, known)
-            is_array = not hasattr(meta_of(each), "iloc")
-            found.append(None if is_array else [column.name for column in self._targets[before:]])
-            return each
-
-        value = placed.mapped(value, by_place, conformed)
-        outputs = placed.put(value, found)
+        by_place = placed.with_columns(self._known.target_names, self._known.targets)
+        conform = partial(self._placed_target, what)
+        value, outputs = self._at_places(what, value, by_place, self._targets, conform, is_strict=False)
         self._outputs = None if placed.is_one(outputs) or not any(placed.lists_in(outputs)) else outputs
         return value
 
-    def _placed_target(self, what: str, value: Any, known: placed.Known | None, others: placed.Names) -> Any:
+    def _placed_target(self, what: str, value: Any, known: placed.Known | None) -> Any:
         meta = meta_of(value)
         if not hasattr(meta, "iloc"):
             return without_missing_labels(what, value, None)
@@ -246,7 +245,7 @@ class Conformer:
         if known is not None and (is_same or self._is_strict) and (is_frame(meta) or len(known) == 1):
             if len(given) == len(known) == 1 and is_frame(meta):
                 return self._target(what, value, [(given[0], known[0][1])])
-            if not placed.in_place(what, given, known, others, is_frame=is_frame(meta)):
+            if not placed.in_place(what, given, known, self._known.target_names, is_frame=is_frame(meta)):
                 value = in_order(value, [name for name, _ in known])
             return self._target(what, value, known if is_frame(meta) else [(given[0], known[0][1])])
         own = placed.check_unique(what, self._known.targets)

@@ -211,12 +211,12 @@ class FrameSchema(CardMixin):
 
     @property
     def names(self) -> Any:
-        """The names of features by their place, see :attr:`inputs`, also where they came from one frame."""
+        """Return the names of features by their place, see :attr:`inputs`, also where they came from one frame."""
         return placed.names_of(self.features) if self.inputs is None else self.inputs
 
     @property
     def target_names(self) -> Any:
-        """The names of targets by their place, see :attr:`outputs`; None if there is one, whose name does not count."""
+        """Return the names of targets by their place, see :attr:`outputs`; None of one, whose name does not count."""
         if self.outputs is not None or len(self.targets) < 2:
             return self.outputs
         return [column.name for column in self.targets]

@@ -3,56 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dask_train.collections.frames import in_order
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
 
-# Makes the conformer of what a model knows, which only the task has.
-Like = Callable[[FrameSchema], Any]
 
+@dataclass(frozen=True)
+class DelayedFrames:
+    """How the tasks of delayed frames make them as a model knows them; dicts of columns, too.
 
-def conformed_part(
-    like: Like,
-    what: str,
-    features: Any,
-    left_out: Sequence[Any],
-    targets: Sequence[Any],
-    known: FrameSchema,
-    part: Any,
-) -> Any:
-    """Make the frame of one partition as the model knows it; a dict of columns, too."""
-    return _of_part(like(known), what, features, left_out, targets, part)
+    Parameters
+    ----------
+    like
+        Makes the conformer of what a model knows, which only the tasks have.
+    what, features, left_out, targets
+        As of :meth:`Conformer.parts <dask_train.collections.schema.conformer.Conformer.parts>`.
+    """
 
+    like: Callable[[FrameSchema], Any]
+    what: str
+    features: Any
+    left_out: Sequence[Any]
+    targets: Sequence[Any]
 
-def shown_by_part(
-    like: Like,
-    what: str,
-    features: Any,
-    left_out: Sequence[Any],
-    targets: Sequence[Any],
-    known: FrameSchema,
-    part: Any,
-) -> FrameSchema:
-    """Return the categories and order of columns that a partition shows, once it is made as the model knows it."""
-    conformer = like(known)
-    _of_part(conformer, what, features, left_out, targets, part)
-    names = known.names
-    if features is None and names is None and is_frame(part):
-        names = [name for name in part.columns if name not in left_out]
-    return replace(only_categories(conformer.schema(None) or known), inputs=names)
+    def conformed(self, known: FrameSchema, part: Any) -> Any:
+        """Return one partition as the model knows it."""
+        return self._made_by(self.like(known), part)
 
+    def shown(self, known: FrameSchema, part: Any) -> FrameSchema:
+        """Return the categories and order of columns that a partition shows, once it is made as the model knows it."""
+        conformer, names = self.like(known), known.names
+        self._made_by(conformer, part)
+        if self.features is None and names is None and is_frame(part):
+            names = [name for name in part.columns if name not in self.left_out]
+        return replace(only_categories(conformer.schema(None) or known), inputs=names)
 
-def _of_part(
-    conformer: Any, what: str, features: Any, left_out: Sequence[Any], targets: Sequence[Any], part: Any
-) -> Any:
-    if isinstance(part, Mapping):
-        return conformer.columns(what, part, features, left_out, targets)
-    if not is_frame(part):
-        return part
-    part, names = conformer.named(what, part, features, left_out)
-    if features is None and isinstance(names, list):  # then the order of a frame is that of its features
-        part = in_order(part, list(dict.fromkeys([*names, *left_out])))
-    return conformer.targets(what, part, targets)
+    def _made_by(self, conformer: Any, part: Any) -> Any:
+        if isinstance(part, Mapping):
+            return conformer.columns(self.what, part, self.features, self.left_out, self.targets)
+        if not is_frame(part):
+            return part
+        part, names = conformer.named(self.what, part, self.features, self.left_out)
+        if self.features is None and isinstance(names, list):  # then the order of a frame is that of its features
+            part = in_order(part, list(dict.fromkeys([*names, *self.left_out])))
+        return conformer.targets(self.what, part, self.targets)

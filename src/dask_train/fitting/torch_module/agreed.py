@@ -45,11 +45,15 @@ class Named(NamedTuple):
         ]
 
     @classmethod
+    def different_parameters(cls, module: torch.nn.Module) -> list[Named]:
+        """Return each parameter once, by its path from the module."""
+        return [cls(path, module, path) for path, _ in module.named_parameters()]
+
+    @classmethod
     def same_on_all(cls, module: torch.nn.Module) -> list[Named]:
         """Return what is equal on all workers: parameters, and buffers except for those of :func:`norms`."""
         own = {each.path for each in norms(module)}
-        parameters = [cls(path, module, path) for path, _ in module.named_parameters()]
-        return [*parameters, *(each for each in cls.buffers(module) if each.path not in own)]
+        return [*cls.different_parameters(module), *(each for each in cls.buffers(module) if each.path not in own)]
 
     @property
     def tensor(self) -> torch.Tensor:

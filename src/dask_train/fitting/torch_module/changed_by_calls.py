@@ -34,8 +34,9 @@ class ChangedByCalls:
 
     def __init__(self, module: torch.nn.Module, loop: ModuleLoop) -> None:
         self._module, self._loop = module, loop
-        self._parameters = [Named(name, module, name) for name, _ in module.named_parameters()]
-        self._untrained = {name for name, one in module.named_parameters() if not one.requires_grad}
+        self._parameters = Named.different_parameters(module)
+        self._untrained = {named.path for named in self._parameters if not named.tensor.requires_grad}
+        self._has_extra = bool(extra_states(module))  # else no step looks through all of its parts
         self._checksums: list[int] = []
         self._num_looks = 0
         self._changed: set[str] = set()
@@ -75,7 +76,7 @@ class ChangedByCalls:
             "looks": self._num_looks,
             "changed": sorted(self._changed),
             "values": [as_array(named.tensor).copy() for named in self._mirrored()],
-            "extra": plain(extra_states(self._module)),
+            "extra": plain(extra_states(self._module)) if self._has_extra else plain({}),
         }
 
     def _restore(self, value: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ class LocalSteps:
     """
 
     def __init__(self, module: torch.nn.Module, loss: Any, group: ProcessGroup, *, tells_outputs: bool) -> None:
-        self._module, self._group, self._tells_outputs = module, group, tells_outputs
+        self._group, self._tells_outputs = group, tells_outputs
         self.steps, self._whole = ModuleSteps(module, loss, None), GlobalBatch(group)
         self._taken: list[Done] = []
 
@@ -55,8 +55,7 @@ class LocalSteps:
         if batch.rows:
             self._note(self.steps.train(batch, some_row, step))
             return
-        for parameter in self._module.parameters():
-            parameter.grad = None
+        self.steps.clear_gradients()
         step()  # without gradients no weights change, and the schedulers of all workers stay equal
         outputs = self.steps.of_no_rows(some_row) if self._tells_outputs else None
         self._note(Done(0.0, outputs, batch.y, 0))

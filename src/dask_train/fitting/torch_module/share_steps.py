@@ -64,7 +64,7 @@ class ShareSteps(ModuleSteps):
     ) -> Done:
         """Take a step of training, as :meth:`ModuleSteps.train` does."""
         parts = self._cut(batch)
-        self._clear_gradients()
+        self.clear_gradients()
         self._gradients.begin()
         structures = self._forward_shares(parts, some_row, training=True)
         if (by_rows := self._row_sums_of(structures[0], parts[0])) is not None:

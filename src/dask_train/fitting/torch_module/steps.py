@@ -146,7 +146,7 @@ class ModuleSteps:
             Called with loss and outputs; with several workers before the gradient all-reduce, the last collective of
             a step. Default: no callback.
         """
-        self._clear_gradients()
+        self.clear_gradients()
         if self._is_alone:
             outputs = called(self._module, batch.x)
             loss = self._loss_of(batch)(outputs, batch.y, batch.weight)
@@ -218,7 +218,7 @@ class ModuleSteps:
         """Return a context manager for computations in the first worker alone, such as metrics."""
         return nullcontext()
 
-    def _clear_gradients(self) -> None:
+    def clear_gradients(self) -> None:
         """Clear also what is left from before a parameter was frozen: optimizers would apply it in each step."""
         for parameter in self._module.parameters():
             parameter.grad = None

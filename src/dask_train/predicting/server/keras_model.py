@@ -101,8 +101,7 @@ class KerasRunner:
     def _of_rest(self, call: Call, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the outputs of a batch that is not full.
 
-        It is padded, so that nothing is compiled for its shape, once it is seen that nothing of the padding gets into
-        its rows. That is tried on such batches until one shows it, in the same shape, with the same random numbers.
+        It is padded, so that nothing is compiled for its shape, unless something of the padding gets into its rows.
         """
         key = _key(call)
         if not self._takes_padding.get(key, self._may_take_padding(call)):
@@ -110,25 +109,32 @@ class KerasRunner:
         padded = [filled_up(column, column[-1:], call.batch_size) for column in rows]
         if key in self._takes_padding:
             return [output[: len(rows[0])] for output in self._outputs(call, padded)]
+        outputs = self._tried(call, rows, padded)
+        return self._outputs(call, rows) if outputs is None else outputs
+
+    def _tried(self, call: Call, rows: Sequence[np.ndarray], padded: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+        """Return the outputs of a padded batch if nothing of the padding gets into its rows, else None, and note which.
+
+        Other padding is tried in the same shape, with the same random numbers. A batch that shows nothing is not noted,
+        so that a later one is tried.
+        """
         others = [found for column in rows if (found := other_rows(column[-1:]))]
         if len(others) < len(rows):
-            return self._outputs(call, rows)  # such padding shows nothing; a later batch may
+            return None
         before, kept = self._random_state(), Kept(state.statistics(self._model), state.as_array)
         outputs = [output[: len(rows[0])] for output in self._outputs(call, padded)]
         after = self._random_state()
-        if kept.put_back():  # statistics would count the padding
-            takes_padding: bool | None = False
-        elif not all(np.isfinite(output).all() for output in outputs if output.dtype.kind == "f"):
-            takes_padding = None  # whatever pads, such outputs stay as they are; a later batch may show it
-        else:
-            takes_padding = all(
-                self._are_alike(call, rows, other, outputs, before) for other in zip(*others, strict=True)
-            )
-            kept.put_back()
-        if takes_padding is not None:
-            self._takes_padding[key] = takes_padding
+        counts_padding = kept.put_back()  # in statistics
+        # Whatever pads, outputs that are not finite stay as they are.
+        are_finite = all(np.isfinite(output).all() for output in outputs if output.dtype.kind == "f")
+        takes_padding = (not counts_padding and are_finite) and all(
+            self._are_alike(call, rows, other, outputs, before) for other in zip(*others, strict=True)
+        )
+        kept.put_back()
+        if counts_padding or are_finite:
+            self._takes_padding[_key(call)] = takes_padding
         self._put_random_state(after if takes_padding else before)
-        return outputs if takes_padding else self._outputs(call, rows)
+        return outputs if takes_padding else None
 
     def _may_take_padding(self, call: Call) -> bool:
         """Return whether padding can be tried, and spares something.

@@ -96,7 +96,7 @@ class Checkpointer:
 
     @property
     def judged_by(self) -> str | None:
-        """The score by which the best checkpoint is known; None if it is not to be known."""
+        """Return the score by which the best checkpoint is known; None if it is not to be known."""
         return self._of
 
     def due(self, steps: int, *, epoch_ends: bool) -> bool:
