@@ -34,7 +34,7 @@ class Attempt(CardMixin):
     joined
         When roles got these that joined the run while it trained, in seconds since the epoch, by ``role/rank``.
     left
-        When roles left it, as the number of workers was changed, in the same way.
+        When roles left the run, as the number of workers was changed, in seconds since the epoch, by ``role/rank``.
     reason
         Why it ended.
     """

@@ -185,8 +185,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         Number of processes. Default: one per host, with all of its cores; one per GPU that ``gpus`` gives; one per Dask
         worker with ``ps``. 0 trains in this process, as one worker would, where a debugger can follow. ``(2, 8)``
         follows the cluster: one process per Dask worker, at least 2 and at most 8, which join and leave while others
-        train; for models and settings of ``recovery="in_place"``, which it implies, and with ``ps`` from 1 on. With
-        ``virtual_workers``, the Dask workers of one host count.
+        train. Without ``ps`` it implies ``recovery="in_place"``, and takes the models that this takes; with ``ps`` the
+        least is 1. With ``virtual_workers``, only Dask workers of one host are counted.
     ps
         Number of parameter servers, which share the weights. Default: 0, synchronous training.
     scorer
@@ -204,13 +204,13 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         Where to keep checkpoints: a folder that all hosts share, an fsspec URL, or a :class:`dask_train.Checkpoint`,
         which says how often, how many stay, and whether the best one. Default: nowhere.
     resume
-        Resume from the last whole checkpoint, if there is one. ``epochs``, ``workers``, callbacks and
-        validation may differ; another model or other data is an error. ``"new_learning_rate"``, of
+        Resume from the last whole checkpoint, if there is one. ``epochs``, ``workers`` (with ``ps`` only to more),
+        callbacks and validation may differ; another model or other data is an error. ``"new_learning_rate"``, of
         Keras models, takes the compiled learning rate instead of the checkpoint's. Default: False.
     recovery
         Recovery from a lost worker. Default: all start again from the last checkpoint of this call. None: an error. Or
         a :class:`~dask_train.RecoveryPolicy`. ``"in_place"`` replaces it within the step, while the others keep
-        theirs: for torch modules, Keras models on TensorFlow and torch, and linear models with a solver, on CPUs. For
+        theirs: for torch modules, Keras models, and linear models with a solver, on CPUs. For
         boosted trees it lets all start again from a recent round, kept in memory.
     wire
         "bfloat16" to let gradients travel between hosts in half of their bytes: they keep 8 of their 24 bits of

@@ -56,9 +56,9 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     ----------
     model
         A built Keras model; a torch module, also one that was scripted, traced or exported; the path or URL of what
-        ``result.save`` has written, or of a ``.keras`` file, which each Dask worker reads (any that fsspec opens) if it
-        has Keras' own layers alone; an estimator of scikit-learn, XGBoost or LightGBM; a booster of these two; or a
-        function of an array or frame.
+        ``result.save`` has written, or of a ``.keras`` file (any that fsspec opens), which model processes read, or the
+        client if the model has layers or functions of your own; an estimator of scikit-learn, XGBoost or LightGBM; a
+        booster of these two; or a function of an array or frame.
     x
         A Dask or NumPy array with rows along its first axis, of any rank, and of text too for Keras on TensorFlow; a
         tuple, list or dict of them, for models of several inputs (a function or module gets a tuple as arguments, a
@@ -67,8 +67,8 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
         computed at the call. Axes besides the first are put into one chunk each. Arrays of several inputs are cut as
         the first. NumPy arrays and frames of pandas travel in the graph: scatter or persist large ones first.
     batch_size
-        Rows that go through a Keras model or a torch module at a time. It changes no result but the last digits.
-        Default: 256.
+        Rows that go through a Keras model or a torch module at a time. It changes no result but the last digits, unless
+        the model compares the rows of a batch. Default: 256.
     features
         Columns of a frame or a bag: a list gives a matrix ``(n, len(features))``, a name gives that column, a dict of
         both an array for each input. Estimators and functions get a frame of these columns, or the column. Default:

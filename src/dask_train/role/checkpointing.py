@@ -94,12 +94,12 @@ class Checkpointing(Messaging):
     def load_checkpoint(self, *, best: bool = False) -> Path | None:
         """Return the files of the last whole checkpoint, in a local folder of this role; None if there is none yet.
 
-        With ``train(resume=True)`` also one that an earlier run has left in the same place. A training role that has
-        taken no batch yet is not given what a faster one has trained since all were started: all begin with the same
-        one. So what was saved since then counts from the second call on, or after a collective call such as
-        :meth:`barrier`. Where a run has neither a chief nor workers, this holds among the roles of each name. A role
-        that was started again alone is given the newest. One that is damaged, by the checksums that were stored with
-        it, is passed over for the one before; the run's result tells in its ``notices``.
+        With ``train(resume=True)`` also one that an earlier run has left in the same place. All training roles begin
+        with the same one: before its first batch, a role passes over what others have saved since all were started,
+        until its second call or a collective call such as :meth:`barrier`. In a run with neither a chief nor workers it
+        passes over only what roles of its own name have saved. A role that was started again alone is given the newest.
+        One that is damaged, by the checksums that were stored with it, is passed over for the one before; the run's
+        result tells in its ``notices``.
 
         Parameters
         ----------

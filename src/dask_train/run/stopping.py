@@ -48,9 +48,9 @@ class Patience(StopRule):
     ``dt.train``, the client looks at all reports of all roles as they arrive, and roles stop some time later.
 
     NaN is never better; unlike Keras, that holds for the first report too. A role that starts again from a checkpoint
-    may report some epochs again. These reports don't count if they have an ``epoch``, or a scorer's ``updates``. Let a
-    function that trains several models, as in a loop over folds, report an ``epoch`` that grows over all of them: if it
-    starts again with the second fold, reports of the same epochs as in the first one would not count.
+    may report some epochs again. These reports don't count if they have an ``epoch``, or a scorer's ``updates``, by
+    which they are recognised. So let a loop over folds report an ``epoch`` that grows over all folds: else a role that
+    starts again in the second fold seems to repeat the first one. The best score is that of all folds.
 
     References
     ----------

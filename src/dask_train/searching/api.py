@@ -132,8 +132,8 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         Number of trials that are trained at a time, at most. Default: as many as the cluster holds.
     sampler
         Sampler of ``optuna.samplers``. One that has no more to suggest, such as ``GridSampler``, ends the search.
-        Default: ``TPESampler(seed=seed + n)``, n the number of the call's first trial in the study, 0 in a new one: of
-        clients that search one storage at the same time none draws what another does.
+        Default: ``TPESampler(seed=seed + n)``, n the number of the call's first trial in the study, 0 in a new one. So
+        clients that search one storage at the same time, with the same ``seed``, begin from different random states.
     pruner
         Pruner of ``optuna.pruners``. It sees the metric after each epoch, and a trial that it ends stops at its next
         step. Default: none, and nothing is pruned.

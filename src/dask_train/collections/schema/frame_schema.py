@@ -46,8 +46,8 @@ class FrameSchema(CardMixin):
         How the features are put together, as ``features=`` of :func:`dask_train.fit` says it: a name, a list of names
         for a matrix, or a dict of inputs. None if they did not come from one frame.
     inputs, outputs
-        The names of columns in each frame, where features or targets are several frames: a list for a frame or column
-        and None for an array, in a dict or tuple. None if ``features``, or the names of targets, tell.
+        The names of columns of each frame, if features or targets are several frames, in a dict or tuple as these are:
+        a list for a frame or column, None for an array. None if they are one frame.
 
     Examples
     --------
@@ -216,7 +216,7 @@ class FrameSchema(CardMixin):
 
     @property
     def target_names(self) -> Any:
-        """Return the names of targets by their place, see :attr:`outputs`; None of one, whose name does not count."""
+        """Return the names of targets by their place, see :attr:`outputs`; None for one, whose name is not compared."""
         if self.outputs is not None or len(self.targets) < 2:
             return self.outputs
         return [column.name for column in self.targets]
