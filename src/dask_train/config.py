@@ -112,6 +112,52 @@ def _seconds(key: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TemplateSettings:
+    """Templates: the processes that have imported a framework, and of which others are forked.
+
+    Attributes
+    ----------
+    idle_s
+        Seconds after which an unused template is ended; 0 for no templates (``train.template.idle``).
+    imports
+        Names of modules that templates import after those of the framework (``train.template.imports``).
+    """
+
+    idle_s: float
+    imports: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dask_config(cls) -> TemplateSettings:
+        """Return what ``dask.config`` holds now under ``train.template``.
+
+        Raises
+        ------
+        ValueError
+            ``idle`` is no duration, or ``imports`` are no names of modules.
+        """
+        idle_s = _seconds("train.template.idle")
+        if isinstance(idle_s, bool) or not (math.isfinite(idle_s) and idle_s >= 0):
+            raise ValueError(
+                f"train.template.idle is {idle_s!r}; it is a finite number of seconds, or 0 for no templates."
+            )
+        imports = _setting("train.template.imports")
+        names = imports.replace(",", " ").split() if isinstance(imports, str) else imports
+        if not isinstance(names, list | tuple) or not all(map(_is_module_name, names)):
+            raise ValueError(
+                f"train.template.imports is {imports!r}; it is a list of names of modules, such as ['torchmetrics']."
+            )
+        return cls(idle_s=idle_s, imports=tuple(names))
+
+    def imported(self, modules: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what a template imports, with these modules of a framework first."""
+        return tuple(dict.fromkeys((*modules, *self.imports)))
+
+
+def _is_module_name(name: Any) -> bool:
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
+
+
+@dataclass(frozen=True, kw_only=True)
 class PredictLimits:
     """What model processes may take.
 
@@ -129,8 +175,8 @@ class PredictLimits:
         How many of them a Dask worker has at once, at most.
     threads
         Of each process; None for as many as its Dask worker has.
-    template_idle_s
-        How long a template of processes stays without being used; 0 for none.
+    template
+        What templates of the processes import, and how long they are kept.
     in_dask_limit
         Whether processes have to fit into their Dask worker's memory limit, too, besides a container's: where
         ``train.memory.limit`` does not say what data may take.
@@ -142,7 +188,7 @@ class PredictLimits:
     attempts: int
     processes: int
     threads: int | None
-    template_idle_s: float
+    template: TemplateSettings
     in_dask_limit: bool = True
 
     @classmethod
@@ -161,7 +207,7 @@ class PredictLimits:
             attempts=_count("train.predict.attempts"),
             processes=_count("train.predict.processes"),
             threads=None if _setting("train.predict.threads") is None else _count("train.predict.threads"),
-            template_idle_s=template_idle_s(),
+            template=TemplateSettings.from_dask_config(),
             in_dask_limit=memory_limit() is None,
         )
 
@@ -170,20 +216,6 @@ def _duration(key: str) -> float:
     value = _seconds(key)
     if not _is_above_0(value):
         raise ValueError(f"{key} is {value!r}; it is a finite number of seconds above 0, such as '60s'.")
-    return value
-
-
-def template_idle_s() -> float:
-    """``train.template.idle`` in seconds; 0 for no templates.
-
-    Raises
-    ------
-    ValueError
-        It is no duration.
-    """
-    value = _seconds("train.template.idle")
-    if isinstance(value, bool) or not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"train.template.idle is {value!r}; it is a finite number of seconds, or 0 for no templates.")
     return value
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 
 import dask
 import pytest
 
-from dask_train.config import Deadlines, PredictLimits, memory_limit, seconds_or, template_idle_s
+from dask_train.config import Deadlines, PredictLimits, TemplateSettings, memory_limit, seconds_or
 
 
 def test_defaults_are_those_of_the_documentation():
@@ -52,7 +53,13 @@ def test_a_value_of_another_type_is_refused(bad):
 
 def test_limits_of_model_processes_are_read():
     assert PredictLimits.from_dask_config() == PredictLimits(
-        idle_s=60, timeout_s=300, launch_s=60, attempts=3, processes=2, threads=None, template_idle_s=600
+        idle_s=60,
+        timeout_s=300,
+        launch_s=60,
+        attempts=3,
+        processes=2,
+        threads=None,
+        template=TemplateSettings(idle_s=600),
     )
     with dask.config.set({"train.predict.idle": "2 minutes", "train.predict.threads": 4}):
         found = PredictLimits.from_dask_config()
@@ -61,17 +68,24 @@ def test_limits_of_model_processes_are_read():
         assert not PredictLimits.from_dask_config().in_dask_limit
 
 
-def test_how_long_templates_stay_is_read():
-    assert template_idle_s() == 600
+def test_settings_of_templates_are_read():
+    assert TemplateSettings.from_dask_config() == TemplateSettings(idle_s=600, imports=())
     for off in (0, "0s"):
         with dask.config.set({"train.template.idle": off}):
-            assert template_idle_s() == 0
-    for bad in ("-1s", math.inf, True):
-        with (
-            dask.config.set({"train.template.idle": bad}),
-            pytest.raises(ValueError, match=r"train\.template\.idle is "),
-        ):
-            template_idle_s()
+            assert TemplateSettings.from_dask_config().idle_s == 0
+    for names in (["a", "b.c"], "a, b.c", "a b.c"):
+        with dask.config.set({"train.template.imports": names}):
+            assert TemplateSettings.from_dask_config().imported(("numpy", "a")) == ("numpy", "a", "b.c")
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("idle", "-1s"), ("idle", math.inf), ("idle", True)] + [("imports", bad) for bad in (5, [5], "a-b", ["a."], None)],
+)
+def test_wrong_settings_of_templates_are_refused(name, bad):
+    key = f"train.template.{name}"
+    with dask.config.set({key: bad}), pytest.raises(ValueError, match=f"{re.escape(key)} is "):
+        TemplateSettings.from_dask_config()
 
 
 @pytest.mark.parametrize(

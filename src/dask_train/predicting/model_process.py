@@ -119,6 +119,7 @@ class ModelProcess:
         return self._ended
 
     def _start(self, parts: ModelParts, num_threads: int, starting: Starting, environment: Mapping[str, str]) -> None:
+        template = self._limits.template
         launch = Launch(
             module="dask_train.predicting.server",
             arguments=(parts.name,),
@@ -127,7 +128,7 @@ class ModelProcess:
             num_threads=num_threads,
             environment=parts.environment,
             preload=Preload(
-                modules=imports_of(parts), environment=parts.environment, idle_s=self._limits.template_idle_s
+                modules=template.imported(imports_of(parts)), environment=parts.environment, idle_s=template.idle_s
             ),
         ).with_environment(environment)
         try:

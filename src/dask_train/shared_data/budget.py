@@ -11,7 +11,7 @@ from dask.utils import format_bytes
 from distributed.comm import get_address_host
 
 from dask_train.cluster.peer import Peer
-from dask_train.config import memory_limit, template_idle_s
+from dask_train.config import TemplateSettings, memory_limit
 from dask_train.errors import DataError
 from dask_train.frameworks.base import Framework
 from dask_train.printing import say
@@ -43,13 +43,14 @@ class RoleMemory:
     @classmethod
     def of(cls, framework: Framework, num_roles: int) -> Self:
         """Return what that many roles with a framework will take, with templates if ``train.template.idle`` says so."""
-        if not framework.imports or not template_idle_s():
+        template = TemplateSettings.from_dask_config()
+        if not framework.imports or not template.idle_s:
             return cls(num_roles=num_roles, role_bytes=framework.role_bytes)
         return cls(
             num_roles=num_roles,
             role_bytes=framework.role_bytes,
             shared_bytes=framework.shared_bytes,
-            template=name_of(framework.imports),
+            template=name_of(template.imported(framework.imports)),
         )
 
     def on(self, num_workers: int) -> int:

@@ -17,7 +17,7 @@ from dask_train.cluster.arrivals import default_workers
 from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
-from dask_train.config import Deadlines, logging_timeout_s, template_idle_s
+from dask_train.config import Deadlines, TemplateSettings, logging_timeout_s
 from dask_train.driver.following import follow
 from dask_train.driver.handle import Run
 from dask_train.driver.job import Job
@@ -308,7 +308,9 @@ def _preload(adapter: Framework) -> Preload | None:
     """Return what templates of the run's role processes import."""
     if not adapter.imports:
         return None
-    return Preload(modules=adapter.imports, environment=adapter.import_environment, idle_s=template_idle_s())
+    template = TemplateSettings.from_dask_config()
+    modules = template.imported(adapter.imports)
+    return Preload(modules=modules, environment=adapter.import_environment, idle_s=template.idle_s)
 
 
 def plan_of(

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 import pytest
 from distributed import Client, WorkerPlugin
 
 from dask_train.data.pool import process_pool
-from dask_train.frameworks.torch.adapter import TorchFitFramework
-from dask_train.frameworks.torch.environment import TORCH_IMPORTS
 
 
 def _templates(dask_worker: Any = None) -> dict[int, str]:
@@ -112,8 +111,7 @@ def client(
 @pytest.fixture(scope="module")
 def metrics_in_templates() -> Iterator[None]:
     """Workers of torch modules are forked of templates with torchmetrics, which else takes each 2 s of a core."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TorchFitFramework, "imports", (*TORCH_IMPORTS, "torchmetrics"))
+    with dask.config.set({"train.template.imports": ["torchmetrics"]}):
         yield
 
 

@@ -19,13 +19,17 @@ def adaptive(make_cluster):
         yield client
 
 
+def fitted(client, doors, **settings):
+    return torch_runs.fitted(client, doors, metrics={"accuracy": torch_runs.accuracy}, **settings)
+
+
 def dask_workers(run):
     return {role["address"] for role in run.status()["roles"]}
 
 
 def test_a_run_gets_the_dask_workers_that_its_roles_need_and_gives_them_back(adaptive, tmp_path, wait_for):
     doors = torch_runs.Doors(tmp_path, "training 3")
-    run = torch_runs.fitted(adaptive, doors, workers=2, wait=False)
+    run = fitted(adaptive, doors, workers=2, wait=False)
     wait_for(lambda: doors.waits("training 3"), "the first worker waits", timeout_s=WAIT_S)
     assert len(dask_workers(run)) == 2
     assert len(adaptive.scheduler_info()["workers"]) == 2
@@ -37,7 +41,7 @@ def test_a_run_gets_the_dask_workers_that_its_roles_need_and_gives_them_back(ada
 @pytest.mark.slow
 def test_a_run_that_may_grow_gets_as_many_as_the_cluster_may_have(adaptive, tmp_path, wait_for):
     doors = torch_runs.Doors(tmp_path, "training 3")
-    run = torch_runs.fitted(adaptive, doors, workers=(2, 8), wait=False)
+    run = fitted(adaptive, doors, workers=(2, 8), wait=False)
     wait_for(lambda: doors.waits("training 3"), "the first worker waits", timeout_s=WAIT_S)
     resizing.wait_until_told(run, 3, wait_for)
     doors.opened("training 3")

@@ -31,10 +31,14 @@ def addresses(run):
     return {role["rank"]: role["address"] for role in run.status()["roles"] if role["phase"] == "running"}
 
 
+def fitted(client, doors, **settings):
+    return torch_runs.fitted(client, doors, metrics={"accuracy": torch_runs.accuracy}, **settings)
+
+
 def fixed(client, folder):
     """The result of a run with a fixed number of workers."""
     folder.mkdir()
-    return torch_runs.fitted(client, torch_runs.Doors(folder))
+    return fitted(client, torch_runs.Doors(folder))
 
 
 @pytest.mark.parametrize("most", [3, pytest.param(4, marks=pytest.mark.slow)])
@@ -45,7 +49,7 @@ def test_a_run_grows_and_shrinks_with_its_cluster_and_the_model_is_that_of_a_fix
     wanted = fixed(client, tmp_path / "fixed")
     first, last = "training 3", f"training {STEPS + 5}"
     doors = torch_runs.Doors(tmp_path, first, last)
-    run = torch_runs.fitted(client, doors, workers=(2, most), wait=False)
+    run = fitted(client, doors, workers=(2, most), wait=False)
     wait_for(lambda: doors.waits(first), "the first worker waits", timeout_s=WAIT_S)
     assert len(addresses(run)) == 2
     client.cluster.scale(most)
@@ -72,7 +76,7 @@ def test_the_first_worker_moves_when_its_dask_worker_is_retired_however_often(ma
     doors = [f"training {step}" for step in (3, STEPS + 1)]
     closed = torch_runs.Doors(tmp_path, *doors)
     recovery = dt.RecoveryPolicy(scope="in_place", max_restarts=0)  # which counts losses, and these are none
-    run = torch_runs.fitted(client, closed, workers=(2, 8), recovery=recovery, wait=False)
+    run = fitted(client, closed, workers=(2, 8), recovery=recovery, wait=False)
     for left, door in zip((3, 2), doors, strict=True):
         wait_for(lambda door=door: closed.waits(door), "the first worker waits", timeout_s=WAIT_S)
         before = resizing.attempts(run)[0]
@@ -90,7 +94,7 @@ def test_a_number_that_the_user_asks_for_stays(made_client, tmp_path, wait_for):
     client = made_client(3)
     door = "training 3"
     doors = torch_runs.Doors(tmp_path, door)
-    run = torch_runs.fitted(client, doors, workers=(2, 3), wait=False)
+    run = fitted(client, doors, workers=(2, 3), wait=False)
     torch_runs.resized(run, doors, door, 2, wait_for)
     client.cluster.scale(4)
     client.wait_for_workers(4)

@@ -150,9 +150,9 @@ def fitted(client, fate, data=None, more=(), **settings):
         loss=torch.nn.CrossEntropyLoss(),
         optimizer=partial(adam, fate=fate),
         scheduler=partial(FatedSchedule, fate=fate),
-        metrics={"accuracy": torchmetrics.classification.MulticlassAccuracy(3, average="micro")},
         validation_batch_size=24,
         **{
+            "metrics": {"accuracy": torchmetrics.classification.MulticlassAccuracy(3, average="micro")},
             "validation_data": (X[:50], Y[:50]),
             "epochs": EPOCHS,
             "batch_size": BATCH_SIZE,

@@ -20,6 +20,7 @@ resizing, resized_modules, resized_keras = (
     loaded(__file__, name) for name in ("resizing", "test_resize", "test_resize_keras")
 )
 Doors, resized, RESIZED_STEPS = resized_modules.Doors, resized_modules.resized, resized_modules.STEPS
+METRICS = {"metrics": {"accuracy": resized_modules.accuracy}}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def fitted(cluster):
     data, validation = kept(client, x, y), kept(client, x[:50], y[:50])
 
     def fitted(fate, **settings):
-        settings = {"recovery": "in_place", "validation_data": validation, **settings}
+        settings = {"recovery": "in_place", "validation_data": validation, **METRICS, **settings}
         return of_modules.fitted(client, fate, [data], **settings)
 
     return fitted
@@ -87,8 +88,8 @@ MOMENTS = [moment for moment in of_modules.MOMENTS if moment != ("training", STE
     ("workers", "rank"),
     [
         (4, 0),
-        (4, 3),
         (2, 1),
+        pytest.param(4, 3, marks=pytest.mark.nightly),
         pytest.param(2, 0, marks=pytest.mark.nightly),
         pytest.param(3, 1, marks=pytest.mark.nightly),
     ],
@@ -133,7 +134,7 @@ def test_who_is_on_a_dask_worker_that_is_killed_is_replaced(hosts, no_leaks, tmp
     x, y = of_modules.X, of_modules.Y
     with no_leaks(), hosts(2, workers_per_host=2) as cluster:
         data, validation = kept(cluster.client, x, y), kept(cluster.client, x[:50], y[:50])
-        settings = {"recovery": "in_place", "workers": workers, "validation_data": validation}
+        settings = {"recovery": "in_place", "workers": workers, "validation_data": validation, **METRICS}
         wanted = of_modules.fitted(cluster.client, Fate(tmp_path / "whole"), [data], **settings)
         fate = Fate(tmp_path / "fate", (rank, "training", STEPS + 5), by=kill_dask_worker)
         result = of_modules.fitted(cluster.client, fate, [data], **settings)
@@ -204,7 +205,7 @@ def all_processes(cluster):
 @pytest.fixture(scope="module")
 def fixed(cluster, tmp_path_factory):
     """The result of a run with a fixed number of workers."""
-    return resized_modules.fitted(cluster.client, Doors(tmp_path_factory.mktemp("fixed")))
+    return resized_modules.fitted(cluster.client, Doors(tmp_path_factory.mktemp("fixed")), **METRICS)
 
 
 def hosts_of(cluster, run):
@@ -215,7 +216,7 @@ def hosts_of(cluster, run):
 def test_workers_join_and_leave_over_hosts_and_the_model_is_that_of_a_fixed_number(cluster, tmp_path, fixed, wait_for):
     first, last = f"training {RESIZED_STEPS + 3}", f"training {2 * RESIZED_STEPS + 5}"
     doors = Doors(tmp_path, first, f"validation {2 * RESIZED_STEPS}", last)
-    run = resized_modules.fitted(cluster.client, doors, recovery="in_place", wait=False)
+    run = resized_modules.fitted(cluster.client, doors, recovery="in_place", wait=False, **METRICS)
     resized(run, doors, first, 3, wait_for)
     resized(run, doors, f"validation {2 * RESIZED_STEPS}", 4, wait_for)
     assert sorted(hosts_of(cluster, run).values()) == [0, 0, 1, 1]
@@ -237,7 +238,7 @@ def test_a_run_follows_the_dask_workers_of_all_hosts(cluster, tmp_path, fixed, w
     wait_for(lambda: str(other.status()["phase"]) == "running", "the other run has its places", timeout_s=60)
     door = "training 3"
     doors = Doors(tmp_path, door)
-    run = resized_modules.fitted(cluster.client, doors, workers=(2, 4), wait=False)
+    run = resized_modules.fitted(cluster.client, doors, workers=(2, 4), wait=False, **METRICS)
     wait_for(lambda: doors.waits(door), "the first worker waits", timeout_s=resizing.WAIT_S)
     assert sorted(hosts_of(cluster, run).values()) == [0, 1]
     other.stop()
@@ -254,7 +255,7 @@ def test_a_run_shrinks_when_dask_workers_of_either_host_are_retired(hosts, no_le
     with no_leaks(), hosts(2, workers_per_host=2) as cluster:
         door = f"training {RESIZED_STEPS + 5}"
         doors = Doors(tmp_path, door)
-        run = resized_modules.fitted(cluster.client, doors, workers=(2, 4), wait=False)
+        run = resized_modules.fitted(cluster.client, doors, workers=(2, 4), wait=False, **METRICS)
         wait_for(lambda: doors.waits(door), "the first worker waits", timeout_s=resizing.WAIT_S)
         addresses = {role["rank"]: role["address"] for role in run.status()["roles"]}
         cluster.client.retire_workers([addresses[2], addresses[3]])
@@ -275,7 +276,7 @@ def test_workers_that_are_lost_while_others_join_or_leave_over_hosts_are_replace
     """The third one is on the host of one of the others."""
     first, last = "training 2", f"training {RESIZED_STEPS + 5}"
     doors = Doors(tmp_path, first, last)
-    run = resized_modules.fitted(cluster.client, doors, recovery="in_place", wait=False)
+    run = resized_modules.fitted(cluster.client, doors, recovery="in_place", wait=False, **METRICS)
     resized(run, doors, first, 3, wait_for, *kills)
     again = [kill for kill in kills if not kill.startswith("2")]  # which leaves before its next step
     resized(run, doors, last, 2, wait_for, *again)

@@ -44,6 +44,11 @@ def adam(parameters, doors):
     return made
 
 
+def accuracy(outputs, targets):
+    """A metric for clusters of one test, where to import torchmetrics would take longer than to train."""
+    return (outputs.argmax(1) == targets).double().mean()
+
+
 def fitted(client, doors, **settings):
     torch.manual_seed(3)
     module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), Door(doors), torch.nn.Linear(16, 3)).double()
@@ -54,10 +59,10 @@ def fitted(client, doors, **settings):
         loss=torch.nn.CrossEntropyLoss(),
         optimizer=partial(adam, doors=doors),
         scheduler=partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5),
-        metrics={"accuracy": torchmetrics.classification.MulticlassAccuracy(3, average="micro")},
         validation_data=(X[:50], Y[:50]),
         validation_batch_size=24,
         **{
+            "metrics": {"accuracy": torchmetrics.classification.MulticlassAccuracy(3, average="micro")},
             "epochs": EPOCHS,
             "batch_size": BATCH_SIZE,
             "workers": 2,

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from dask_train.config import PredictLimits
+from dask_train.config import PredictLimits, TemplateSettings
 from dask_train.data.columns import Column, Columns
 from dask_train.errors import PredictionError, StalledError
 from dask_train.predicting.model_process import ModelProcess, ProcessLostError
@@ -62,7 +62,7 @@ WEIGHTS = (np.arange(3.0), np.ones(3))
 PARTS = ModelParts(kind="torch", name="a model", token="t", header=b"", arrays=WEIGHTS, opened_bytes=48)  # noqa: S106
 COLUMN = Column(dtype="<f8", row_shape=(3,))
 CALL = Call(verb="predict", columns=Columns.of_batch(1).with_rows([COLUMN]), outputs=(COLUMN,) * 2, batch_size=4)
-LIMITS = replace(PredictLimits.from_dask_config(), launch_s=30.0, timeout_s=20.0, template_idle_s=0.0)
+LIMITS = replace(PredictLimits.from_dask_config(), launch_s=30.0, timeout_s=20.0, template=TemplateSettings(idle_s=0.0))
 
 
 def started_now(start: ProcessStart) -> Future[Process]:
