@@ -84,7 +84,9 @@ def test_what_can_not_be_says_so_before_anything_starts(start: Any) -> None:
     assert "Invalid value for '--workers': 0 is not in the range x>=1." in output.read_text()
 
 
-@pytest.mark.parametrize("phase", ["preparing", "raising", "training"])
+@pytest.mark.parametrize(
+    "phase", ["training", *(pytest.param(phase, marks=pytest.mark.nightly) for phase in ("preparing", "raising"))]
+)
 def test_an_interrupt_leaves_nothing(start: Any, wait_for: Any, phase: str, tmp_path: Path) -> None:
     program, output = start(DASK, "train", "demo", "--copies", "2", "--workers", "1", "--target", "0.0001")
     begun = {"preparing": "preparing", "raising": "drawn in", "training": "score"}[phase]

@@ -52,11 +52,21 @@ PROGRAMS = [
 ]
 
 # What they show has tests in tests/cluster, and each takes half a minute.
-NIGHTLY = ("flights.py", "functional.py", "models_compared.py", "publish_and_train.py")
+NIGHTLY = (
+    "ensemble.py",
+    "flights.py",
+    "functional.py",
+    "models_compared.py",
+    "moving_models.py",
+    "pca.py",
+    "plain_search.py",
+    "publish_and_train.py",
+    "transfer_learning.py",
+)
 
 # script, arguments, the output after which Ctrl-C is pressed; `fit` and the main job have tests of their own for it
 INTERRUPTED = [
-    ("in_graph.py", [], "Two TensorFlow servers after"),
+    pytest.param("in_graph.py", [], "Two TensorFlow servers after", marks=pytest.mark.nightly),
     ("torch_ddp.py", [], "step  100: loss"),
 ]
 

@@ -41,7 +41,13 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in LOOPS.glob("*.py")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.stem, marks=[] if path.stem in ("ddp", "with_accelerate") else [pytest.mark.nightly])
+        for path in sorted(LOOPS.glob("*.py"))
+    ],
+)
 def test_two_ranks_train_what_one_does(client: Client, name: str, tmp_path: Path) -> None:
     (told,) = loaded(name).main(client, str(tmp_path))
     assert "from those of one" in told

@@ -24,6 +24,8 @@ PAGES = (
 )
 # Their Dask workers import them, as those of a script do.
 AS_SCRIPTS = ("keras.md", "linear_models.md", "start.md", "torch_modules.md")
+# The verbs of these have other programs that run with each change.
+NIGHTLY = ("boosted_trees.md", "contrastive.md", "files.md", "hyperparameter_search.md", "jax.md", "scikit_learn.md")
 NUMBER = re.compile(r"(?<!\w)-?\d[\d,]*(?:\.\d*)?(?:e[-+]\d+)?(?!\w)")
 
 
@@ -44,7 +46,9 @@ def numbers_of(text: str) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.nightly] if page in NIGHTLY else []) for page in PAGES]
+)
 def test_a_program_prints_what_its_page_shows(
     page: str, printed: Callable[..., str], as_in_a_notebook: dict[str, str]
 ) -> None:

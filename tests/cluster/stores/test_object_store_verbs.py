@@ -172,7 +172,7 @@ def test_what_is_busy_for_a_while_is_written_all_the_same(store, client, name):
         cleanup_resources()  # Zarr's threads would stay until the end
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_store_that_stays_busy_is_told_of_after_some_tries(store, client):
     url = f"{store.url}/busy"
     store.fails({"methods": ["PUT", "POST"], "told": "part-00002", "times": 1000, **BUSY[store.name]})

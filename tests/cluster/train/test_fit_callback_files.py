@@ -52,7 +52,7 @@ def scalars_of(folder):
 
 
 # Where workers train asynchronously, logs have what all have counted by then; the history has all rows of the epoch.
-@pytest.mark.parametrize(("ps", "workers"), [(0, 2), (1, 1)])
+@pytest.mark.parametrize(("ps", "workers"), [(0, 2), pytest.param(1, 1, marks=pytest.mark.nightly)])
 def test_tensorboard_shows_the_history(client, tmp_path, ps, workers):
     board = keras.callbacks.TensorBoard(tmp_path, update_freq="epoch", write_graph=False, histogram_freq=1)
     result = fitted(client, [board], ps=ps, workers=workers)
@@ -110,7 +110,7 @@ def rate_of(model):
     return float(model.optimizer.learning_rate.value.numpy())
 
 
-@pytest.mark.parametrize("ps", [0, 1])
+@pytest.mark.parametrize("ps", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_schedule_by_epochs(client, ps):
     schedule = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2 if epoch else rate)
     result = fitted(client, [schedule], ps=ps)

@@ -114,7 +114,9 @@ def check_as(result, undisturbed, **tolerance):
     assert result.ledger.trained == ROWS * EPOCHS
 
 
-@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (2, 3)])
+@pytest.mark.parametrize(
+    "counts", [(2, 3), *(pytest.param(counts, marks=pytest.mark.nightly) for counts in ((1, 2), (2, 1)))]
+)
 def test_another_number_of_workers_goes_on(client, tmp_path, undisturbed, counts):
     place = f"file://{tmp_path}/kept"
     fitted(client, workers=counts[0], epochs=2, checkpoint=dt.Checkpoint(place, every_steps=20))

@@ -224,7 +224,7 @@ def looked_up():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("streaming", [False, 1])
+@pytest.mark.parametrize("streaming", [1, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_worker_without_rows_makes_none_up(client, streaming):
     """The last batch has one row for two workers, and so has the validation data."""
     x = np.random.default_rng(0).choice([3, 5, 7], (65, 2))
@@ -311,7 +311,9 @@ def trained_on_text():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["frame", "arrays", "stream", "published"])
+@pytest.mark.parametrize(
+    "how", ["frame", "stream", *(pytest.param(how, marks=pytest.mark.nightly) for how in ("arrays", "published"))]
+)
 def test_text_reaches_the_model(client, trained_on_text, how):
     table, alone = trained_on_text
     model = of_text()

@@ -71,7 +71,7 @@ def check(result, model):
     assert np.isfinite(loss)
 
 
-@pytest.mark.parametrize("num_servers", [1, 2])
+@pytest.mark.parametrize("num_servers", [2, pytest.param(1, marks=pytest.mark.nightly)])
 def test_all_rows_count_once(client, num_servers):
     model = made()
     result = dt.fit(
@@ -109,7 +109,7 @@ class Counting(keras.callbacks.Callback):
         self.num_epochs = self.num_epochs + 1
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_killed_worker_is_replaced_and_goes_on_where_it_was(client, until, rank):
     model, counting = made(slow=True), Counting()
     run = dt.fit(

@@ -41,7 +41,7 @@ def fixed(client, folder):
     return fitted(client, torch_runs.Doors(folder))
 
 
-@pytest.mark.parametrize("most", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [3, pytest.param(4, marks=pytest.mark.nightly)])
 def test_a_run_grows_and_shrinks_with_its_cluster_and_the_model_is_that_of_a_fixed_number(
     made_client, tmp_path, wait_for, most
 ):

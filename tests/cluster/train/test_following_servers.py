@@ -146,7 +146,7 @@ def resized(run, folder, doors, workers, wait_for):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", ["2 8", "1 8", "0 8"])
+@pytest.mark.parametrize("lost", ["0 8", *(pytest.param(lost, marks=pytest.mark.nightly) for lost in ("1 8", "2 8"))])
 def test_a_worker_that_is_lost_after_others_have_joined_or_left_is_replaced(client, tmp_path, wait_for, lost):
     doors, later = ("0 3", "1 6"), ("0 20", "1 20", "2 20")
     (tmp_path / f"kill {lost}").touch()

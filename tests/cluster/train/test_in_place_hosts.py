@@ -128,7 +128,7 @@ def kill_dask_worker():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "rank"), [(4, 3), (2, 1)])
+@pytest.mark.parametrize(("workers", "rank"), [(4, 3), pytest.param(2, 1, marks=pytest.mark.nightly)])
 def test_who_is_on_a_dask_worker_that_is_killed_is_replaced(hosts, no_leaks, tmp_path, workers, rank):
     """On the other Dask worker of the host, which may have a worker already; alone, it has left nothing on its host."""
     x, y = of_modules.X, of_modules.Y
@@ -165,7 +165,12 @@ def undisturbed_keras(fitted_keras, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
-    [(1, "training", STEPS + 5), (0, "optimizer", STEPS + 5), (3, "validation", 4), (0, "epoch end", 2)],
+    [
+        (0, "optimizer", STEPS + 5),
+        (3, "validation", 4),
+        pytest.param((1, "training", STEPS + 5), marks=pytest.mark.nightly),
+        pytest.param((0, "epoch end", 2), marks=pytest.mark.nightly),
+    ],
     ids=lambda loss: "{} {} {}".format(*loss),
 )
 def test_a_lost_worker_of_a_keras_model_is_replaced(fitted_keras, undisturbed_keras, tmp_path, loss):
@@ -269,7 +274,11 @@ def test_a_run_shrinks_when_dask_workers_of_either_host_are_retired(hosts, no_le
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [["1 training"], ["0 training"], ["2 training"]], ids=str)
+@pytest.mark.parametrize(
+    "kills",
+    [["0 training"], *(pytest.param([f"{rank} training"], marks=pytest.mark.nightly) for rank in (1, 2))],
+    ids=str,
+)
 def test_workers_that_are_lost_while_others_join_or_leave_over_hosts_are_replaced(
     cluster, tmp_path, fixed, wait_for, kills
 ):

@@ -207,12 +207,12 @@ def check_same(found, wanted):
 
 MOMENTS = [
     ("training", 1),
-    pytest.param(("training", STEPS + 5), marks=further),
+    pytest.param(("training", STEPS + 5), marks=pytest.mark.nightly),
     ("optimizer", STEPS + 5),
-    pytest.param(("training", STEPS + 1), marks=further),
+    pytest.param(("training", STEPS + 1), marks=pytest.mark.nightly),
     ("validation", 4),
-    pytest.param(("optimizer", STEPS * EPOCHS), marks=further),
-    pytest.param(("training", STEPS * EPOCHS), marks=further),
+    pytest.param(("optimizer", STEPS * EPOCHS), marks=pytest.mark.nightly),
+    pytest.param(("training", STEPS * EPOCHS), marks=pytest.mark.nightly),
 ]
 
 

@@ -865,6 +865,13 @@ def test_two_workers_train_the_model_of_keras(client, name):
     check(name, workers=2)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in PROGRAMS.items() if entry.ps])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("convnet", "recommender") else [pytest.mark.nightly])
+        for name, entry in PROGRAMS.items()
+        if entry.ps
+    ],
+)
 def test_a_worker_and_a_parameter_server_train_the_model_of_keras(client, name):
     check(name, workers=1, ps=1)

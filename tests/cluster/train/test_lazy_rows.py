@@ -154,7 +154,7 @@ VERBS: dict[str, Callable[[Any, Any], Any]] = {
 
 KINDS = [
     pytest.param(frames, id="frames"),
-    pytest.param(unknown_chunks, id="unknown_chunks"),
+    pytest.param(unknown_chunks, id="unknown_chunks", marks=pytest.mark.nightly),
     pytest.param(known_chunks, id="known_chunks", marks=pytest.mark.nightly),
 ]
 

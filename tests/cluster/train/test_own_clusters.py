@@ -40,7 +40,7 @@ def close(client, address):
     client.run(leave, workers=[address])
 
 
-@pytest.mark.parametrize("leave", [retire, close])
+@pytest.mark.parametrize("leave", [retire, pytest.param(close, marks=pytest.mark.nightly)])
 def test_an_explicit_departure_counts_as_a_loss(make_cluster, until, wait_for, leave):
     with Client(make_cluster(n_workers=3)) as client:
         run = dt.train(beat, roles={"worker": 2}, wait=False)
@@ -102,7 +102,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("then", ["continue", "run.result()"])
+@pytest.mark.parametrize("then", ["run.result()", pytest.param("continue", marks=pytest.mark.nightly)])
 def test_ctrl_c_in_a_script_with_a_local_cluster(wait_for, is_alive, then):
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(then=then)],

@@ -136,7 +136,9 @@ def test_workers_that_are_lost_while_others_join_are_replaced(client, tmp_path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [["0 training"], ["2 now"], ["1 now", "2 now"]])
+@pytest.mark.parametrize(
+    "kills", [["0 training"], ["1 now", "2 now"], pytest.param(["2 now"], marks=pytest.mark.nightly)]
+)
 def test_workers_that_are_lost_while_others_leave_are_replaced(client, tmp_path, fixed, wait_for, kills):
     first, last = "training 2", f"training {STEPS + 5}"
     doors = Doors(tmp_path, first, last)

@@ -175,7 +175,10 @@ def test_workers_join_and_leave_and_the_model_is_that_of_a_fixed_number(client, 
 
 
 @further
-@pytest.mark.parametrize("kills", [[(0, 2)], [(1, NOW), (2, NOW)], [(0, 3), (3, 3)]])
+@pytest.mark.parametrize(
+    "kills",
+    [[(1, NOW), (2, NOW)], *(pytest.param(kills, marks=pytest.mark.nightly) for kills in ([(0, 2)], [(0, 3), (3, 3)]))],
+)
 def test_workers_that_are_lost_while_others_join_are_replaced(client, tmp_path, fixed, wait_for, kills):
     run = fitted(client, tmp_path, [2], recovery="in_place", wait=False)
     resized(run, tmp_path, 2, 4, wait_for, *kills)
@@ -185,7 +188,7 @@ def test_workers_that_are_lost_while_others_join_are_replaced(client, tmp_path, 
 
 
 @further
-@pytest.mark.parametrize("kill", [(0, STEPS), (2, NOW)])
+@pytest.mark.parametrize("kill", [(0, STEPS), pytest.param((2, NOW), marks=pytest.mark.nightly)])
 def test_workers_that_are_lost_while_others_leave_are_replaced(client, tmp_path, fixed, wait_for, kill):
     first, last = 1, STEPS - 1  # the last step of an epoch
     saving = keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.weights.h5"), save_weights_only=True)

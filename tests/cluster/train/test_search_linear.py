@@ -23,7 +23,7 @@ def rows(seed=0):
     return x, np.array(["no", "yes"])[(x.sum(1) + random.normal(size=ROWS) > 0).astype(int)]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_best_model_is_that_of_fit_and_a_resumed_search_finds_the_same(client, tmp_path, workers):
     x, y = (da.from_array(each, chunks=(200, *each.shape[1:])) for each in rows())
 

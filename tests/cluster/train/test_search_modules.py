@@ -53,7 +53,7 @@ def same(module, other):
     )
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_best_module_is_that_of_fit_and_predicts(client, workers):
     def build(trial):
         return with_what(made(trial.suggest_int("units", 4, 16), trial.number), trial.suggest_float("rate", 0.003, 0.1))

@@ -46,7 +46,12 @@ def search(kind, build, client, **settings):
 
 
 @pytest.mark.parametrize(
-    ("kind", "workers"), [(xgboost.XGBClassifier, 1), (xgboost.XGBClassifier, 2), (lightgbm.LGBMClassifier, 2)]
+    ("kind", "workers"),
+    [
+        (xgboost.XGBClassifier, 2),
+        (lightgbm.LGBMClassifier, 2),
+        pytest.param(xgboost.XGBClassifier, 1, marks=pytest.mark.nightly),
+    ],
 )
 def test_the_best_estimator_predicts_as_that_of_fit_after_its_best_round(client, kind, workers):
     def build(trial):

@@ -32,7 +32,14 @@ def client(local_clusters):
         yield client
 
 
-@pytest.mark.parametrize("program", ["with_accelerate", "with_lightning", "with_transformers"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "with_accelerate",
+        pytest.param("with_lightning", marks=pytest.mark.nightly),
+        pytest.param("with_transformers", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_program_trains_what_it_trains_under_torchrun(client, program, tmp_path):
     for package in ("torch", program.removeprefix("with_")):
         pytest.importorskip(package)

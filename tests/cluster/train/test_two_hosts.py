@@ -416,7 +416,7 @@ def test_gradients_that_travel_as_bfloat16_are_the_same_on_all_workers_in_half_o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wire", [None, "bfloat16"])
+@pytest.mark.parametrize("wire", ["bfloat16", pytest.param(None, marks=pytest.mark.nightly)])
 def test_workers_that_step_alone_send_weights_once_a_turn(cluster, wire):
     """They compare their weights after the first turn and each epoch, and would end with an error."""
     torch = pytest.importorskip("torch")

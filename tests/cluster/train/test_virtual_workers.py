@@ -98,7 +98,9 @@ def test_two_and_three_workers_train_to_the_bits_of_this_process(client, alone):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["by rows", "of all rows", "weighted"])
+@pytest.mark.parametrize(
+    "loss", ["of all rows", *(pytest.param(loss, marks=pytest.mark.nightly) for loss in ("by rows", "weighted"))]
+)
 def test_losses_and_metrics_have_the_same_bits_on_any_number_of_workers(client, loss):
     def with_penalty(outputs, y):
         apart = torch.cdist(outputs, outputs).mean()  # which compares rows
@@ -168,7 +170,9 @@ def test_a_checkpoint_is_resumed_by_another_number_of_workers(client, tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kills", [[], ["1 training"], pytest.param(["3 training"], marks=pytest.mark.nightly)], ids=str
+    "kills",
+    [["1 training"], *(pytest.param(kills, marks=pytest.mark.nightly) for kills in ([], ["3 training"]))],
+    ids=str,
 )
 def test_workers_join_and_leave(client, tmp_path, alone, wait_for, kills):
     first, last = "training 3", f"training {STEPS + 5}"

@@ -54,7 +54,9 @@ def squares(kind=KerasRegressor, **settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "estimator", [classifier(), squares(), squares(KerasTransformer)], ids=lambda each: type(each).__name__
+    "estimator",
+    [classifier(), *(pytest.param(each, marks=pytest.mark.nightly) for each in (squares(), squares(KerasTransformer)))],
+    ids=lambda each: type(each).__name__,
 )
 def test_checks_of_scikit_learn_as_far_as_those_of_keras_pass(estimator):
     failed = {}
@@ -147,7 +149,11 @@ def test_weights_of_rows_are_those_of_keras():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", [classifier(), squares()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(
+    "estimator",
+    [classifier(), pytest.param(squares(), marks=pytest.mark.nightly)],
+    ids=lambda each: type(each).__name__,
+)
 def test_they_hold_to_the_suite_for_dask_collections(estimator):
     estimator.set_params(fit_kwargs={"epochs": 1, "shuffle": False, "workers": 0, "verbose": 0})
     left_out = {"check_weights_are_repetitions": "Keras takes the mean over the rows of a batch, whatever they weigh"}
