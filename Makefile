@@ -184,8 +184,9 @@ device-wheels:  ## wheels for benchmarks/device.sh on a machine with a GPU and n
 # tests that need a framework or TensorBoard, and one that matplotlib 3.9 fails with any pyparsing of today, for a warning,
 # one of an encoder that takes splitters from scikit-learn 1.9 on, and scikit-learn's own tests, listed for one version.
 MINIMUM_EXTRAS := plots,search,linear,lightgbm
-MINIMUM_TESTS := $(addprefix tests/unit/,checkpoint cluster collectives data driver linear_model logging process report \
-	role run scheduler searching shared_data tensorflow_network testing training transport worker \
+# Without what uses nothing of other libraries but NumPy's arrays: collectives, and how bytes travel.
+MINIMUM_TESTS := $(addprefix tests/unit/,checkpoint cluster data driver linear_model logging process report role run \
+	scheduler searching shared_data tensorflow_network testing training worker \
 	test_cards.py test_config.py test_errors.py test_exports.py test_extras.py test_roles.py) \
 	$(addprefix --ignore=tests/unit/,cluster/test_keras_values.py logging/test_event_file.py logging/test_hparams.py logging/test_mlflow.py logging/test_mlflow_models.py logging/test_tensorboard.py report/test_notebook.py searching/test_api.py searching/test_tasks.py shared_data/test_published.py linear_model/test_scikit_learns_tests.py) \
 	--deselect=tests/unit/report/test_html.py::test_no_pyplot_no_framework_and_matplotlib_only_to_draw \
@@ -198,7 +199,7 @@ minimum:  ## the lowest versions that pyproject.toml allows, in build/minimum: t
 	build/minimum/bin/python tests/bare_install.py
 	build/minimum/bin/python $(PIP_ONCE) --constraint requirements/minimum.txt \
 		'.[$(MINIMUM_EXTRAS)]' hypothesis ml_dtypes pandas pyarrow pytest pytest-timeout pytest-xdist
-	build/minimum/bin/python -m pytest -m "not nightly" --durations=20 --durations-min=1 -W ignore::DeprecationWarning -W ignore::UserWarning \
+	build/minimum/bin/python -m pytest -m "not slow" --durations=20 --durations-min=1 -W ignore::DeprecationWarning -W ignore::UserWarning \
 		--numprocesses $(PROCESSES) --dist loadfile $(MINIMUM_TESTS)
 
 # A small part of the suite: all private parts that are used, and what rests on them most.

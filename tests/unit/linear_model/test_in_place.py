@@ -273,7 +273,8 @@ def test_a_fit_goes_on_where_several_are_lost(in_threads):
 
 
 def test_a_fit_begins_again_where_a_rank_is_lost_before_the_first_border(in_threads):
-    assert "lost before the first step" in fitted(in_threads, logistic("lbfgs"), (1, 1)).reasons[0]
+    reasons = fitted(in_threads, logistic("lbfgs"), (1, 1)).reasons
+    assert any("lost before the first step" in reason for reason in reasons)
 
 
 def test_a_fit_begins_again_where_who_comes_has_other_rows(in_threads):
@@ -282,4 +283,4 @@ def test_a_fit_begins_again_where_who_comes_has_other_rows(in_threads):
             session.partition_numbers = session.partition_numbers + 1
 
     run = fitted(in_threads, logistic("lbfgs"), (1, 20), meddle=meddle)
-    assert run.reasons[0] == "the rows of a lost worker are shared out anew"
+    assert "the rows of a lost worker are shared out anew" in run.reasons  # those that heard it may have ended before

@@ -22,6 +22,7 @@ from dask_train.data.columns import Column, Columns
 from dask_train.errors import PredictionError, StalledError
 from dask_train.predicting.model_process import ModelProcess, ProcessLostError
 from dask_train.predicting.server.values import Call, ModelParts
+from dask_train.process.child import Starting
 from dask_train.process.launch import Process, spawn
 from dask_train.process.templates import ProcessStart
 
@@ -79,8 +80,10 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_leaks: Any) -> Ite
     monkeypatch.syspath_prepend(str(tmp_path))
     with no_leaks(), ExitStack() as stack:
 
-        def make(parts: ModelParts = PARTS, limits: PredictLimits = LIMITS) -> ModelProcess:
-            process = ModelProcess(parts, limits, 1, started_now)
+        def make(
+            parts: ModelParts = PARTS, limits: PredictLimits = LIMITS, starting: Starting = started_now
+        ) -> ModelProcess:
+            process = ModelProcess(parts, limits, 1, starting)
             stack.callback(process.end, "the test is over")
             return process
 
@@ -101,6 +104,18 @@ def test_what_it_says(model):
     (counted,) = process.ask(replace(CALL, verb="evaluate", outputs=()), rows(2.0), "block 1")
     np.testing.assert_array_equal(counted, [10.0] * 3)
     assert psutil.Process(process.pid).ppid() == os.getpid()
+
+
+def test_its_template_imports_modules_that_users_name(model):
+    launches = []
+
+    def starting(start):
+        launches.append(start.launch)
+        return started_now(start)
+
+    model(limits=replace(LIMITS, template=TemplateSettings(idle_s=5.0, imports=("wave",))), starting=starting)
+    (preload,) = (launch.preload for launch in launches)
+    assert (preload.modules[0], preload.modules[-1], preload.idle_s) == ("torch", "wave", 5.0)
 
 
 def test_what_it_prints_is_taken_out_of_memory(model):

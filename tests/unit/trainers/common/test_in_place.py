@@ -235,7 +235,7 @@ def test_a_loop_goes_on_where_several_are_lost(in_threads, tmp_path, whole):
 )
 def test_all_are_to_start_again_where_there_is_a_doubt(in_threads, tmp_path, loss, policy, why):
     *_, reasons = trained(in_threads, tmp_path, loss, **policy)
-    assert why in reasons[0]
+    assert any(why in reason for reason in reasons)
 
 
 def test_one_that_takes_a_place_has_its_mirror_already_and_goes_on_mirroring(rank):
