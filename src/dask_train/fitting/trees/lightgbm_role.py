@@ -1,9 +1,10 @@
 """An estimator of LightGBM, fitted by ranks.
 
 The estimator's own ``fit`` runs in each rank, so that objectives, classes and parameters are what they are in one
-process. Two names that it uses are others meanwhile: data sets are made of this rank's parts, one after the other, with
-the bins of a sample of all rows; and rounds are trained by a loop that reports scores, keeps checkpoints and resumes
-from them. LightGBM's ranks score their own rows only, so the first one scores whole sets, for all.
+process. Two names that it uses are others meanwhile, in its thread: data sets are made of this rank's parts, one after
+the other, with the bins of a sample of all rows; and rounds are trained by a loop that reports scores, keeps
+checkpoints and resumes from them. LightGBM's ranks score their own rows only, so the first one scores whole sets, for
+all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
-from unittest.mock import patch
 
 import cloudpickle  # type: ignore[import-untyped]
 import lightgbm
@@ -31,6 +31,7 @@ from dask_train.fitting.trees.lightgbm_params import last_scores, not_in_the_mod
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
 from dask_train.fitting.trees.parts import TreeRows, classes_of
+from dask_train.fitting.trees.replaced import replaced_in_thread
 from dask_train.fitting.trees.role import check_same_scores
 from dask_train.fitting.trees.spool import rows_to_train_on
 from dask_train.fitting.trees.task import TreesTask
@@ -72,8 +73,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
             settings["eval_group"] = [settings["group"] for _ in task.evals]
     with (
         with_threads(estimator, session.num_threads),
-        patch.object(lightgbm.sklearn, "Dataset", sets.make),
-        patch.object(lightgbm.sklearn, "train", rounds.train),
+        replaced_in_thread(lightgbm.sklearn, Dataset=sets.make, train=rounds.train),
     ):
         estimator.fit(stand_in, labels, **settings)
     forget_class_weight(estimator)  # it was counted over all rows before

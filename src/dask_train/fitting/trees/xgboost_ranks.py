@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import xgboost
 
+from dask_train.fitting.trees.replaced import replaced_in_thread
 from dask_train.role.session import Session
 
 # Scores that XGBoost sums over ranks by parts, so that they are means of what each rank has by itself.
@@ -21,6 +23,8 @@ QUANTILES = ("reg:absoluteerror", "reg:quantileerror")
 SUMMED_FROM = (3, 4)
 # XGBoost's warning about a parameter that it does not know.
 _UNUSED = re.compile(r"Parameters: \{ (.*?) \} are not used", re.DOTALL)
+# Filters of warnings are of all threads: what one puts back must not undo what another has put in place.
+_begins = threading.Lock()
 
 
 def check_together(params: Mapping[str, Any], num_ranks: int) -> None:
@@ -75,16 +79,19 @@ def tell(params: Mapping[str, Any], metrics: Any, session: Session) -> None:
 @contextmanager
 def unused_told(session: Session) -> Iterator[None]:
     """Let the first rank report parameters that XGBoost does not know, of which it only warns."""
-    with warnings.catch_warnings():
-        show = warnings.showwarning
+    show = warnings.showwarning
 
-        def report_unused(message: Warning | str, *others: Any, **more: Any) -> None:
-            match = _UNUSED.search(str(message))
-            if match is not None and session.world_rank == 0:
-                session.notice(f"XGBoost does not use the parameters {match[1]}: look for a misspelt name.")
-            show(message, *others, **more)
+    def report_unused(message: Warning | str, *others: Any, **more: Any) -> None:
+        match = _UNUSED.search(str(message))
+        if match is not None and session.world_rank == 0:
+            session.notice(f"XGBoost does not use the parameters {match[1]}: look for a misspelt name.")
+        show(message, *others, **more)
 
-        warnings.showwarning = report_unused
+    with ExitStack() as stack:
+        with _begins:
+            with warnings.catch_warnings():
+                pass  # that there were others lets what was shown before be shown again
+            stack.enter_context(replaced_in_thread(warnings, showwarning=report_unused))
         yield
 
 

@@ -1,15 +1,14 @@
 """An estimator of XGBoost, fitted by ranks.
 
 The estimator's own ``fit`` runs in each rank, so that objectives, classes and parameters are what they are in one
-process. Two names that it uses are others meanwhile: matrices are made of this rank's parts, one after the other, and
-rounds are trained by a loop that reports scores, keeps checkpoints and resumes from them.
+process. Two names that it uses are others meanwhile, in its thread: matrices are made of this rank's parts, one after
+the other, and rounds are trained by a loop that reports scores, keeps checkpoints and resumes from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import xgboost
@@ -19,6 +18,7 @@ from dask_train.compat.xgboost import count_from
 from dask_train.data.columns import Column
 from dask_train.fitting.trees.callbacks import KeptCallbacks
 from dask_train.fitting.trees.parts import TreeRows, classes_of, frame_of, parts_of
+from dask_train.fitting.trees.replaced import replaced_in_thread
 from dask_train.fitting.trees.role import check_same_scores
 from dask_train.fitting.trees.spool import rows_to_train_on
 from dask_train.fitting.trees.task import TreesTask
@@ -55,8 +55,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     tell(estimator.get_params(), own["eval_metric"] if task.evals else (), session)
     with (
         unused_told(session),
-        patch.object(xgboost.sklearn, "QuantileDMatrix", matrices.make),
-        patch.object(xgboost.sklearn, "train", rounds.train),
+        replaced_in_thread(xgboost.sklearn, QuantileDMatrix=matrices.make, train=rounds.train),
     ):
         estimator.fit(matrices.stand_ins[""], labels, verbose=False, **_rest(task, matrices, labels))
     if estimator.callbacks:
