@@ -277,7 +277,12 @@ def evals_of(
         if eval_set is not None:
             raise ValueError("validation_data and eval_set are two ways to say the same. Pass one of them.")
         if not isinstance(validation_data, tuple | list) or are_parts(validation_data):  # a frame like the data
-            named = {name: value for name, value in by_name.items() if isinstance(value, str)}
+            are_named = settings.label is not None  # of pandas, names need not be text
+            named = {
+                name: value
+                for name, value in by_name.items()
+                if isinstance(value, str) or (are_named and value is not None)
+            }
             validation_data = (validation_data, None)
         elif not 2 <= len(validation_data) <= 3:
             raise ValueError(f"validation_data has {len(validation_data)} elements; it is (X, y) or (X, y, weights).")

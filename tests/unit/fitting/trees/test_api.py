@@ -157,6 +157,19 @@ def test_rows_to_validate_on_have_their_weights_and_first_scores_however_they_ar
     assert found.columns.margins == 3
 
 
+@pytest.mark.parametrize("model", [xgboost.XGBRegressor(), lightgbm.LGBMRegressor()])
+def test_a_frame_to_validate_on_has_its_weights_whatever_names_its_columns_have(model, monkeypatch):
+    tasks = []
+    monkeypatch.setattr(api, "launch", lambda role, *_, **__: tasks.append(role.task))
+    margin = "base_margin" if isinstance(model, xgboost.XGBRegressor) else "init_score"
+    frame = FRAME.assign(v=0.0).set_axis(range(4), axis=1)
+    dt.fit(
+        model, frame, workers=1, validation_data=frame.copy(), features=0, label=1, sample_weight=2, **{margin: [2, 3]}
+    )
+    (found,) = tasks[0].evals
+    assert (found.columns.weights, found.columns.margins) == (2, 3)
+
+
 def test_a_list_of_delayed_partitions_to_validate_on_is_one_set_however_many_there_are():
     settings = TreesSettings(validation_data=[delayed(FRAME), delayed(FRAME)])
     assert evals_of(settings, None, None, by_name={}) == [(settings.validation_data, None, {})]
