@@ -167,7 +167,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         right = predicted == y
         if not weights:
             return float(right.mean().compute())
-        (weight,) = weights
+        weight = weights[0].astype(np.float64)  # sums of short floats overflow
         right_weight, total = dask.compute((right * weight).sum(), weight.sum())
         return float(right_weight / total)
 
@@ -206,7 +206,8 @@ class KerasRegressor(OnDask, SKLearnRegressor):
             return float(super().score(X, y, sample_weight))
         rows, y, sample_weight = rows_together(X, y, sample_weight)
         several = beside(self._predicted(X, rows), y, sample_weight)
-        predicted, y, *weights = (each[:, None] if each.ndim == 1 else each for each in several)
+        columns = (each[:, None] if each.ndim == 1 else each for each in several)
+        predicted, y, *weights = (each.astype(np.float64) for each in columns)  # sums of short floats overflow
         weight = weights[0] if weights else 1.0
         mean = (y * weight).sum(axis=0) / (y * 0 + weight).sum(axis=0)
         left, all_of_it = dask.compute(

@@ -108,3 +108,21 @@ def test_scores_of_dask_collections_are_those_of_arrays(several, monkeypatch):
         wanted = accuracy_score(labels, LABELS, sample_weight=None if weight is None else weights)
         for each in (labels, labels[:, None], da.from_array(labels, chunks=3)):
             assert model.score(da.from_array(X), each, weight) == pytest.approx(wanted)
+
+
+def test_scores_of_short_numbers_are_those_of_long_ones(monkeypatch):
+    """Sums of them do not overflow."""
+    rows, y, predicted = da.from_array(np.zeros((4000, 3)), chunks=1000), np.arange(4000) % 200, np.full(4000, 150.0)
+    weights = (1 + y).astype("f2")
+    monkeypatch.setattr(KerasRegressor, "predict", lambda *_: da.from_array(predicted.astype("f4"), chunks=1000))
+    model = KerasRegressor(network)
+    for dtype in ("f2", "i2", "u1"):
+        for weight in (None, weights):
+            found = model.score(rows, da.from_array(y.astype(dtype), chunks=1000), weight)
+            assert found == pytest.approx(r2_score(y, predicted, sample_weight=weight))
+    labels = np.where(y > 50, "yes", "no")
+    monkeypatch.setattr(KerasClassifier, "predict", lambda *_: da.from_array(np.full(4000, "yes"), chunks=1000))
+    model = KerasClassifier(network)
+    model.classes_ = np.array(["no", "yes"])
+    wanted = accuracy_score(labels, np.full(4000, "yes"), sample_weight=weights.astype("f8"))
+    assert model.score(rows, da.from_array(labels, chunks=1000), weights) == pytest.approx(wanted)
