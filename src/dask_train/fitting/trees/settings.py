@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import dask
+
+from dask_train.arguments import converted_by
+from dask_train.collections.delayed import are_parts
 from dask_train.fitting.settings import FitSettings
 from dask_train.report.fit_progress import EpochLines, RoundsDisplay
 
 # Of an estimator that names no number, in both libraries.
 ROUNDS = 100
+
+
+def _as_pairs(eval_set: Any) -> list[tuple[Any, Any]] | None:
+    """Return the sets that are scored as a list; a tuple that is ``(X, y)`` itself, as LightGBM takes it, is one set.
+
+    Raises
+    ------
+    ValueError
+        One is no pair.
+    """
+    if eval_set is None:
+        return None
+    if isinstance(eval_set, tuple) and len(eval_set) == 2 and not _is_pair(eval_set[0]):
+        eval_set = [eval_set]
+    is_data = hasattr(eval_set, "shape") or dask.is_dask_collection(eval_set) or are_parts(eval_set)
+    if is_data or isinstance(eval_set, str) or not isinstance(eval_set, Iterable):
+        raise ValueError(
+            f"eval_set is a {type(eval_set).__name__}; it is a list with features and targets of each set that is "
+            "scored. Pass eval_set=[(X, y)]."
+        )
+    pairs = list(eval_set)
+    for number, each in enumerate(pairs):
+        if not _is_pair(each):
+            size = f" with {len(each)} elements" if isinstance(each, tuple | list) else ""
+            raise ValueError(
+                f"eval_set[{number}] is a {type(each).__name__}{size}, and each set that is scored is a pair, "
+                "(X, y). Pass eval_set=[(X, y)]; weights go to sample_weight_eval_set of XGBoost, or to "
+                "eval_sample_weight of LightGBM."
+            )
+    return pairs
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and not are_parts(value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,7 +73,7 @@ class TreesSettings(FitSettings):
     features: str | Sequence[str] | None = None
     label: str | Sequence[str] | None = None
     qid: Any = None
-    eval_set: Sequence[tuple[Any, Any]] | None = None
+    eval_set: Sequence[tuple[Any, Any]] | None = converted_by(_as_pairs, None)
     eval_qid: Sequence[Any] | None = None
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dask.array as da
 import lightgbm
 import numpy as np
@@ -54,6 +56,20 @@ X, Y = np.zeros((8, 2)), np.arange(8) % 2
             xgboost.XGBRegressor(),
             {"eval_set": [(X, Y)], "sample_weight_eval_set": []},
             "There are 1 sets to score, and 0",
+        ),
+        (xgboost.XGBRegressor(), {"eval_set": X}, r"eval_set is a ndarray; .* Pass eval_set=\[\(X, y\)\]"),
+        (xgboost.XGBRegressor(), {"eval_set": da.from_array(X)}, "eval_set is a Array; it is a list"),
+        (lightgbm.LGBMRegressor(), {"eval_set": 3}, "eval_set is a int; it is a list"),
+        (lightgbm.LGBMRegressor(), {"eval_set": [X, Y]}, r"eval_set\[0\] is a ndarray, and each set .* is a pair"),
+        (
+            lightgbm.LGBMRegressor(),
+            {"eval_set": [(X, Y), pd.DataFrame({"a": Y, "b": Y})]},
+            r"eval_set\[1\] is a DataFrame, and each set .* is a pair",
+        ),
+        (
+            xgboost.XGBRegressor(),
+            {"eval_set": [(X, Y, Y)]},
+            r"eval_set\[0\] is a tuple with 3 elements, .* weights go to sample_weight_eval_set",
         ),
         (
             xgboost.XGBRegressor(),
@@ -173,6 +189,32 @@ def test_a_frame_to_validate_on_has_its_weights_whatever_names_its_columns_have(
 def test_a_list_of_delayed_partitions_to_validate_on_is_one_set_however_many_there_are():
     settings = TreesSettings(validation_data=[delayed(FRAME), delayed(FRAME)])
     assert evals_of(settings, None, None, by_name={}) == [(settings.validation_data, None, {})]
+
+
+@pytest.mark.parametrize("model", [xgboost.XGBRegressor(), lightgbm.LGBMRegressor()])
+@pytest.mark.parametrize(
+    ("eval_set", "number"),
+    [
+        (lambda: iter([(X + 1, Y), (X + 2, Y)]), 2),
+        (lambda: ((X + 1, Y), [X + 2, Y]), 2),
+        (lambda: (X + 1, Y), 1),
+        (lambda: (da.from_array(X + 1), da.from_array(Y)), 1),
+    ],
+    ids=["iterator", "tuple-of-pairs", "pair", "pair-of-dask"],
+)
+def test_all_sets_to_score_are_scored_whatever_holds_them(model, eval_set, number, monkeypatch):
+    tasks = []
+    monkeypatch.setattr(api, "launch", lambda role, *_, **__: tasks.append(role.task))
+    dt.fit(model, X, Y, workers=1, eval_set=eval_set())
+    assert len(tasks[0].evals) == number
+    settings = TreesSettings(eval_set=eval_set())
+    assert settings.validates
+    assert len(replace(settings).eval_set) == number
+
+
+def test_a_pair_of_lists_of_delayed_partitions_is_one_set():
+    parts = [delayed(X), delayed(X)]
+    assert TreesSettings(eval_set=(parts, parts)).eval_set == [(parts, parts)]
 
 
 @pytest.mark.parametrize("scored", [{"validation_data": (X + 1, Y)}, {"eval_set": [(X + 1, Y)]}], ids=["tuple", "sets"])
