@@ -104,6 +104,17 @@ def check_same_queries(what: str, columns: Columns, of_data: Columns) -> None:
         )
 
 
+def check_one_number(what: str, columns: Columns) -> None:
+    """Refuse several weights, or numbers of queries, of one row."""
+    for name, place in (("weights", columns.weights), ("numbers of queries", columns.groups)):
+        shape = columns[place].row_shape if isinstance(place, int) else None
+        if shape not in (None, (), (1,)):
+            raise ValueError(
+                f"{what} has {name} of the shape {shape} a row, and each row has one number of them. Pass {name} of "
+                "the shape (n,)."
+            )
+
+
 def _check_taken(model: Any, columns: Columns) -> None:
     """Refuse categories that an estimator takes no notice of."""
     column = columns.matrix

@@ -164,7 +164,9 @@ def check_numbers(parts: Iterable[TreeRows], what: str) -> None:
 def _part(arrays: Sequence[np.ndarray], columns: Columns) -> TreeRows:
     places = {**columns.places(), "margin": columns.margins, "qid": columns.groups}
     part = TreeRows(**{name: filled(place, arrays.__getitem__) for name, place in places.items()})
-    return replace(part, y=part.y[:, 0]) if part.y.ndim == 2 and part.y.shape[1] == 1 else part
+    of_one_number = {"y": part.y, "sample_weight": part.sample_weight, "qid": part.qid}
+    flat = {name: value[:, 0] for name, value in of_one_number.items() if value is not None and value.shape[1:] == (1,)}
+    return replace(part, **flat)
 
 
 def _none(schema: Columns, columns: Columns) -> TreeRows:

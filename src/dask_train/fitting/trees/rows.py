@@ -20,6 +20,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import Source
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import Columns, SourceColumn
+from dask_train.fitting.trees.checks import check_one_number
 from dask_train.inputs.data import InputData
 from dask_train.inputs.making import input_data
 from dask_train.shared_data.published import as_source
@@ -71,13 +72,11 @@ def tree_data(
     if segments_in(x) is not None and (y is None or is_data_set(x)):  # an array of dt.persist may go beside targets
         return _published(what, x, y, others, features, label, known)
     names, like = ["x", "y", *others], Conformer(known, coded=False)
-    if "qid" in others:
-        if features is not None or label is not None:
-            x = exact_ids(what, x, [others["qid"]])
-        else:
-            others["qid"] = exact_ids(what, others["qid"])
-    if features is not None or label is not None:
+    are_named = features is not None or label is not None
+    if are_named:
         _check_named(what, x, y, others, label)
+    x, others = _with_exact_queries(what, x, others, are_named=are_named)
+    if are_named:
         matrix = [features] if features is not None and is_name(features) else features
         labels, weights = list(names_in(label)), list(names_in(list(others.values())))
         for each in labels:
@@ -104,6 +103,17 @@ def tree_data(
         dtypes = dict(targets.dtypes) if is_frame(targets) else {targets.name: targets.dtype}
         like.note_targets(what, {name: dtype for name, dtype in dtypes.items() if name is not None})
     return replace(data, schema=like.schema_of(x))
+
+
+def _with_exact_queries(
+    what: str, x: Any, others: Mapping[str, Any], *, are_named: bool
+) -> tuple[Any, Mapping[str, Any]]:
+    """Return the rows with numbers of queries that keep all of their digits."""
+    if "qid" not in others:
+        return x, others
+    if are_named:
+        return exact_ids(what, x, list(names_in(others["qid"]))), others
+    return x, {**others, "qid": exact_ids(what, others["qid"])}
 
 
 def _check_label(what: str, label: Any) -> None:
@@ -174,7 +184,9 @@ def _known(what: str, source: Source | SharedSegments, columns: Columns) -> Colu
             f"{what} has an array of dates or spans of time. Make numbers of them, such as "
             "(dates - dates.min()) / numpy.timedelta64(1, 'h')."
         )
-    return columns.with_rows(rows)
+    known = columns.with_rows(rows)
+    check_one_number(what, known)
+    return known
 
 
 def _published(

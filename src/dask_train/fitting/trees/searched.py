@@ -6,6 +6,7 @@ from typing import Any
 
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.data.columns import Columns, SourceColumn
+from dask_train.fitting.trees.checks import check_one_number
 from dask_train.inputs.data import InputData
 from dask_train.shared_data.segments import segments_in
 
@@ -25,6 +26,7 @@ def matrix_of(what: str, data: InputData) -> Columns:
             f"{what}: boosted trees take a matrix of features and a column of targets. Pass arrays X and y, or a frame "
             "with label='name', and features as a list of names."
         )
+    check_one_number(what, columns)
     if schema is None:
         return columns
     if any(isinstance(each, CategoryColumn) for each in schema.targets):

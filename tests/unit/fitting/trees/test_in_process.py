@@ -136,3 +136,17 @@ def test_what_needs_other_processes_is_refused(made):
         dt.fit(made(), *LAZY, workers=0, streaming=True)
     with pytest.raises(ValueError, match=r"workers=0.*wait=False would return before"):
         dt.fit(made(), *LAZY, workers=0, wait=False)
+
+
+def test_weights_and_queries_that_are_a_column_are_one_a_row():
+    weights, queries = np.random.default_rng(1).integers(1, 4, (300, 1)), np.arange(300)[::-1, None] // 30
+    for made in (
+        lambda: xgboost.XGBClassifier(n_estimators=4),
+        lambda: lightgbm.LGBMClassifier(n_estimators=4, verbosity=-1, class_weight={0: 1.0, 1: 3.0}),
+    ):
+        found = dt.fit(made(), *LAZY, sample_weight=weights, workers=0, verbose=0).model
+        wanted = made().fit(X, Y, sample_weight=weights[:, 0])
+        np.testing.assert_allclose(found.predict_proba(X), wanted.predict_proba(X), rtol=1e-5)
+    for made in (lambda: xgboost.XGBRanker(n_estimators=4), lambda: lightgbm.LGBMRanker(n_estimators=4, verbosity=-1)):
+        models = [dt.fit(made(), *LAZY, qid=qid, workers=0, verbose=0).model for qid in (queries, queries[:, 0])]
+        np.testing.assert_array_equal(*(model.predict(X) for model in models))

@@ -65,6 +65,8 @@ def test_what_can_not_be_rows_is_refused():
         tree_data("data", X[:, 0], Y, {})
     with pytest.raises(ValueError, match="sample_weight is one of a frame's columns here; name it"):
         tree_data("data", FRAME, None, {"sample_weight": np.ones(3)}, label="y")
+    with pytest.raises(ValueError, match="qid is one of a frame's columns here; name it"):
+        tree_data("data", FRAME, None, {"qid": da.ones(3)}, label="y")
     with pytest.raises(ValueError, match="choose columns of a frame, which has the targets, too"):
         tree_data("data", FRAME, FRAME["y"], {}, label="y")
     unknown = dd.from_pandas(FRAME, npartitions=2).assign(kind=lambda frame: frame["kind"].cat.as_unknown())
@@ -122,6 +124,18 @@ def test_arrays_of_dates_are_refused(dtype):
     for x, y in ((X.astype(dtype), Y), (da.from_array(X.astype(dtype)), Y), (X, Y.astype(dtype))):
         with pytest.raises(TypeError, match=r"data has an array of dates or spans of time\. Make numbers"):
             tree_data("data", x, y, {})
+
+
+@pytest.mark.parametrize(("name", "what"), [("sample_weight", "weights"), ("qid", "numbers of queries")])
+def test_rows_have_one_weight_and_one_query_each(name, what):
+    with pytest.raises(
+        ValueError, match=rf"data has {what} of the shape \(2,\) a row.* Pass {what} of the shape \(n,\)"
+    ):
+        tree_data("data", X, Y, {name: da.from_array(np.ones((6, 2), int), chunks=3)})
+    assert tree_data("data", X, Y, {name: np.ones((6, 1), int)}).columns.places()["y"] == 1
+    frame = FRAME.assign(v=1)
+    with pytest.raises(ValueError, match=rf"data has {what} of the shape \(2,\) a row"):
+        tree_data("data", frame, None, {name: ["v", "w"]}, features="a", label="y")
 
 
 def test_published_columns_have_to_be_those_that_are_known():

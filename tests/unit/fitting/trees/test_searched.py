@@ -104,6 +104,12 @@ def test_what_a_search_can_not_train_is_refused_before_it_is_sent(model, of, tol
         trial(model, rows(**of))
 
 
+def test_rows_of_a_search_have_one_weight_each():
+    wide = input_data("data", X[:, :3], LABELS, np.ones((600, 2)))
+    with pytest.raises(ValueError, match=r"data has weights of the shape \(2,\) a row"):
+        trial(xgboost.XGBClassifier(), TrialRows(data=wide, validation=rows().validation, workers=1))
+
+
 def test_metrics_and_labels_that_a_library_does_not_know_are_refused():
     with pytest.raises(ValueError, match="eval_metric names 'loglos', which is no metric of LightGBM"):
         trial(lightgbm.LGBMClassifier(), eval_metric="loglos")
