@@ -175,7 +175,7 @@ class LinearEstimator(BaseEstimator):
             columns = columns_of(X, y, sample_weight, workers)
             self._check_targets(columns[1], **checks)
             return columns
-        if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        if is_frame(X) and hasattr(X, "iloc"):  # of pandas; scikit-learn takes others as well
             check_text_columns(X)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, **checks)
         if sample_weight is None:

@@ -88,6 +88,28 @@ def test_columns_of_categories_become_an_indicator_each():
         ours.Ridge().fit(unknown, unknown["a"])
 
 
+class OtherFrame:
+    """A frame of another library than pandas, such as polars: its dtypes are a list."""
+
+    def __init__(self, array):
+        self._array = array
+        self.shape, self.columns = array.shape, [f"column {number}" for number in range(array.shape[1])]
+        self.dtypes = ["Float64"] * array.shape[1]
+
+    def __len__(self):
+        return len(self._array)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self._array, dtype)
+
+
+def test_frames_of_other_libraries_are_taken_as_scikit_learn_takes_them():
+    model, wanted = (ours.Ridge().fit(rows, SIGNAL) for rows in (OtherFrame(X), X))
+    np.testing.assert_array_equal(model.predict(OtherFrame(X)), wanted.predict(X))
+    with pytest.raises(ValueError, match=r"Column 'a' of X has the dtype .*, and a linear model takes numbers"):
+        ours.Ridge().fit(pd.DataFrame({"a": np.resize(["x", "y"], 500)}), SIGNAL)
+
+
 def test_a_model_keeps_the_schema_of_its_frame_for_predictions_elsewhere():
     frame = pd.DataFrame({"a": X[:, 0], "colour": pd.Categorical(np.resize(["red", "green", "blue"], 500))})
     y = SIGNAL + 3 * (frame["colour"] == "red")
