@@ -16,7 +16,7 @@ from dask_train.collections.frames import delayed_partitions, is_dask_frame
 from dask_train.collections.partition.form import is_frame
 from dask_train.file_rows.decoding import check_functions, decode_picture
 from dask_train.file_rows.examples import check_feature_name, packed, parsed
-from dask_train.file_rows.labels import ClassNumbers, RecordError
+from dask_train.file_rows.labels import ClassNumbers, RecordError, made_by
 from dask_train.file_rows.listing import listed
 from dask_train.file_rows.records import RecordFiles, RecordRows, record_rows
 from dask_train.input_errors import raises_at_the_call
@@ -131,7 +131,7 @@ def _feature_of(example: dict[str, Any], name: str) -> Any:
 def _label_of(label: str | Callable[[dict[str, Any]], Any], data: bytes) -> Any:
     example = parsed(data)
     if callable(label):
-        return label(example)
+        return made_by(label, example)
     value = _feature_of(example, label)
     return value[0] if isinstance(value, np.ndarray) and len(value) == 1 else value
 

@@ -117,6 +117,10 @@ def test_a_damaged_record_is_told(folder):
         ({}, "Neither features= nor decode= says what a row is"),
         ({"features": "z"}, "decode raised RecordError: has no feature 'z'; it has 'name', 'x', 'y'"),
         ({"features": "x", "label": "z"}, r"Record '0' of '.*' has no feature 'z'; it has 'name', 'x', 'y'\. Name one"),
+        (
+            {"features": "x", "label": lambda one: one["z"]},
+            "Record '0' of '.*' has no label, since label raised KeyErr",
+        ),
         ({"features": "x", "label": "name"}, "has the label 'class 0', a name. Pass the names of all classes"),
     ],
 )
