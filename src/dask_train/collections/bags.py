@@ -200,6 +200,15 @@ def _is_text(dtype: Any, column: Any) -> bool:
     return dtype == "string" and column.dtype == object and isinstance(column.iloc[0], str)
 
 
+def _is_beyond_floats(value: Any) -> bool:
+    """Return whether a value is, or has, a whole number that floats may not hold exactly."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "iu" and bool(((value > 2**53) | (value < -(2**53))).any())
+    if isinstance(value, list | tuple):
+        return any(map(_is_beyond_floats, value))
+    return isinstance(value, int | np.integer) and abs(int(value)) > 2**53
+
+
 def _column(what: str, number: int, name: str, values: list[Any]) -> Any:
     """Return values as a column of pandas: numbers as an array, all else as objects, with which NumPy does nothing."""
     are_texts = {isinstance(value, str | bytes) for value in values}
@@ -215,6 +224,13 @@ def _column(what: str, number: int, name: str, values: list[Any]) -> Any:
                 f"Values of {name!r} in partition {number} of {what}, a bag, have several shapes. Give all rows one "
                 "shape."
             ) from error
+        has_large = array.dtype.kind in "fc" and bool((np.abs(array) >= 2.0**53).any())
+        if has_large and any(map(_is_beyond_floats, values)):
+            raise ValueError(
+                f"Values of {name!r} in partition {number} of {what}, a bag, are whole numbers beyond 53 bits beside "
+                "others, and floats of them would be rounded. Give all rows whole numbers of one dtype, such as "
+                "numpy.int64, and none that is missing; or make floats of all, which rounds them: float(...)."
+            )
         if array.ndim == 1:
             return array
         values = list(array)

@@ -114,6 +114,14 @@ def delayed_pieces(what: str, frames: Sequence[Any]) -> list[Any]:
     return list(_together(frames, None).to_delayed())
 
 
+def delayed_partitions(frame: Any) -> list[Any]:
+    """Return one delayed piece for each partition of a frame or column.
+
+    Optimized as a whole, Dask reads several files of few columns in one task.
+    """
+    return list(frame.simplify().to_delayed(optimize_graph=False))
+
+
 def arrays_of_parts(parts: Sequence[Any], columns: Sequence[Column]) -> list[Any]:
     """Return columns of partitions, delayed, as Dask arrays of unknown length, a block for each partition.
 

@@ -54,15 +54,6 @@ def gather(client: Any, futures: Sequence[Any]) -> Coroutine[Any, Any, list[Any]
     return getting
 
 
-def result_or_error(future: Any) -> Awaitable[Any]:
-    """Wait for a future of Dask, on its client's event loop; return its result, or its error.
-
-    Replaces ``Future._result``. ``Future.result`` raises the error, also that the future was cancelled.
-    """
-    waiting: Awaitable[Any] = future._result(raiseit=False)
-    return waiting
-
-
 def status_known(future: Any, timeout_s: float | None = None) -> Awaitable[Any]:
     """Wait until a future of Dask is done, failed or cancelled, on its client's event loop.
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.errors import in_words
+
 FOLDER = "folder"
 
 
@@ -78,6 +80,23 @@ class RecordError(Exception):
     def __init__(self, what: str, change: str) -> None:
         super().__init__(what)
         self.change = change
+
+
+def made_by(label: Callable[[Any], Any], record: Any) -> Any:
+    """Return what a user's function makes of a record.
+
+    Raises
+    ------
+    RecordError
+        It raised: the file that has the record is not damaged.
+    """
+    try:
+        return label(record)
+    except RecordError:
+        raise
+    except Exception as error:
+        what = f"has no label, since label raised {in_words(error).rstrip('.')}"
+        raise RecordError(what, "Mend label=, or leave the record out.") from error
 
 
 def labels_of(

@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dask_train.stores import checked_options, reaching
+from dask_train.file_rows.local_wildcards import found_here
+from dask_train.stores import checked_options, is_local, reaching
 
 # Archives whose members are read by seeking in one file that all threads share, without a lock: bytes would mix.
 UNLOCKED = frozenset({"tar", "libarchive"})
@@ -67,7 +68,9 @@ def _found(fs: Any, path: str) -> dict[str, Any]:
     """Return the information on what a path or wildcard stands for, by path."""
     # "y[1].npy" may be a file's own name, and as a wildcard it would find another file, y1.npy.
     alone = {} if "*" in path or "?" in path else _alone(fs, path)
-    found: dict[str, Any] = alone or (fs.glob(path, detail=True) if glob.has_magic(path) else {})
+    if alone or not glob.has_magic(path):
+        return alone
+    found: dict[str, Any] = found_here(fs, path) if is_local(fs) else fs.glob(path, detail=True)
     return found
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 
 from dask_train.file_rows.decoding import check_functions, decode_picture
-from dask_train.file_rows.labels import ClassNumbers, RecordError
+from dask_train.file_rows.labels import ClassNumbers, RecordError, made_by
 from dask_train.file_rows.listing import listed
 from dask_train.file_rows.records import RecordFiles, RecordRows, record_rows
 from dask_train.input_errors import raises_at_the_call
@@ -81,15 +82,18 @@ def tars(
     check_functions(decode=decode, augment=augment, on_error=on_error)
     numbers = ClassNumbers.of(label, classes)
     fs, names, sizes = listed(paths, storage_options)
+    label_of: Callable[[dict[str, bytes]], Any] | None = None
+    if callable(label):
+        label_of = partial(made_by, label)
+    elif label is not None:
+        label_of = MemberText(label.lower(), is_name=classes is not None)
     files = RecordFiles(
         fs=fs,
         paths=names,
         nbytes=sum(sizes),
         read=samples_of,
         content=MemberContent(tuple(features.lower().split(";"))),
-        label=None
-        if label is None
-        else numbers.after(label if callable(label) else MemberText(label.lower(), is_name=classes is not None)),
+        label=None if label_of is None else numbers.after(label_of),
     )
     return record_rows(
         files, decode=decode or decode_picture, augment=augment, classes=numbers.classes, on_error=on_error

@@ -11,9 +11,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from dask_train.collections.bags import is_bag
+from dask_train.collections.frames import delayed_partitions, is_dask_frame
+from dask_train.collections.partition.form import is_frame
 from dask_train.file_rows.decoding import check_functions, decode_picture
 from dask_train.file_rows.examples import check_feature_name, packed, parsed
-from dask_train.file_rows.labels import ClassNumbers, RecordError
+from dask_train.file_rows.labels import ClassNumbers, RecordError, made_by
 from dask_train.file_rows.listing import listed
 from dask_train.file_rows.records import RecordFiles, RecordRows, record_rows
 from dask_train.input_errors import raises_at_the_call
@@ -128,7 +131,7 @@ def _feature_of(example: dict[str, Any], name: str) -> Any:
 def _label_of(label: str | Callable[[dict[str, Any]], Any], data: bytes) -> Any:
     example = parsed(data)
     if callable(label):
-        return label(example)
+        return made_by(label, example)
     value = _feature_of(example, label)
     return value[0] if isinstance(value, np.ndarray) and len(value) == 1 else value
 
@@ -176,9 +179,13 @@ def to_tfrecords(
     import dask
     from dask import delayed
 
-    if not hasattr(rows, "to_delayed") or not hasattr(rows, "npartitions"):
-        raise TypeError(f"rows is a {type(rows).__name__}; pass a Dask bag of dicts, or a Dask frame.")
-    names = list(getattr(rows, "columns", ()))
+    is_table = is_dask_frame(rows) and is_frame(rows)
+    if not (is_table or is_bag(rows)):
+        raise TypeError(
+            f"rows is a {type(rows).__name__}; pass a Dask bag of dicts, or a Dask frame, whose columns are named. Of "
+            "one column series.to_frame() makes a frame."
+        )
+    names = list(rows.columns) if is_table else []
     for name in names:
         check_feature_name(name)
         if names.count(name) > 1:
@@ -188,8 +195,8 @@ def to_tfrecords(
     with reaching("path", target, options) as (fs, folder):
         fs.makedirs(folder, exist_ok=True)
     write = delayed(_written, pure=False)
-    paths = [f"{folder.rstrip('/')}/part-{number:05}.tfrecord" for number in range(rows.npartitions)]
-    parts = rows.to_delayed()
+    parts = delayed_partitions(rows) if is_table else rows.to_delayed()
+    paths = [f"{folder.rstrip('/')}/part-{number:05}.tfrecord" for number in range(len(parts))]
     written = list(dask.compute(*(write(fs, name, part) for name, part in zip(paths, parts, strict=True))))
     if is_local(fs):
         remove_partials(written)

@@ -19,6 +19,7 @@ from dask_train.cards import Card, CardMixin
 from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.cluster.sealed import Sealed
+from dask_train.collections.frames import delayed_partitions
 from dask_train.collections.identity import identity
 from dask_train.collections.partition.form import is_name
 from dask_train.collections.schema.frame_schema import FrameSchema
@@ -268,13 +269,8 @@ class Target:
 
 
 def _blocks(output: Any) -> Any:
-    """Return one delayed block per partition.
-
-    Optimized as a whole, Dask reads several files of few columns in one task.
-    """
-    if hasattr(output, "simplify"):
-        return output.simplify().to_delayed(optimize_graph=False)
-    return np.ravel(output.to_delayed())
+    """Return one delayed block per partition."""
+    return delayed_partitions(output) if hasattr(output, "simplify") else np.ravel(output.to_delayed())
 
 
 def names_of(lazy: Any) -> list[str] | None:

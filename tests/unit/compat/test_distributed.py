@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
-from distributed.client import FutureCancelledError
 
 from dask_train.compat import distributed as compat
 
@@ -57,14 +56,13 @@ def test_values_go_to_the_dask_worker_that_was_asked_for_and_back():
 def test_futures_that_settle():
     async def test(client):
         good, bad = client.submit(sum, [1, 2]), client.submit(fail, pure=False)
-        assert await compat.result_or_error(good) == 3
+        await compat.status_known(good)
+        assert good.status == "finished"
         await compat.status_known(bad)
         assert bad.status == "error"
-        _, error, _ = await compat.result_or_error(bad)
-        assert "what it raises" in str(error)
         await client.cancel([good])
         await compat.status_known(good)
-        assert isinstance(await compat.result_or_error(good), FutureCancelledError)
+        assert good.status == "cancelled"
         never = client.submit(sum, [client.submit(asyncio.sleep, 30)])
         with pytest.raises(TimeoutError):
             await compat.status_known(never, 0.01)

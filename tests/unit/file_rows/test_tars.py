@@ -113,11 +113,21 @@ def test_labels_are_names_or_what_a_function_makes(folder, tmp_path):
             "has the label 0, which is no name of classes=. Leave classes= out",
         ),
         ({"label": lambda _: None}, "has the label None, which is no number"),
+        (
+            {"label": lambda sample: sample["json"]},
+            r"Record '00' of '.*a\.tar' has no label, since label raised KeyError: 'json'\. Mend label=",
+        ),
     ],
 )
 def test_what_a_sample_lacks_is_told(folder, settings, message):
     with pytest.raises(DataError, match=message):
         rows_of(folder, **settings)
+
+
+def test_an_os_error_of_a_label_function_is_none_of_the_file(folder):
+    with pytest.raises(DataError, match=r"has no label, since label raised FileNotFoundError: .*/labels\.csv") as told:
+        rows_of(folder, label=lambda _: (folder / "labels.csv").read_text())
+    assert isinstance(told.value.__cause__, FileNotFoundError)
 
 
 def test_labels_of_another_shape_are_told_when_they_are_read(folder):

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import dask
+import dask.array as da
 import dask.bag as db
 import dask.dataframe as dd
 import fsspec
@@ -65,6 +66,18 @@ def test_a_frame_is_written(tmp_path):
     assert computed(rows) == [[[0.5], [1.5], [2.5]], [1, 2, 3]]
 
 
+def test_few_columns_of_parquet_are_written_a_file_for_each_partition(tmp_path):
+    """Dask reads several files of few columns in one task, unless it is told otherwise."""
+    for part in range(6):
+        table = pd.DataFrame({name: [2 * part, 2 * part + 1] for name in "abcdefgh"})
+        table.to_parquet(tmp_path / f"{part}.parquet")
+    with dask.config.set(scheduler="synchronous"):
+        paths = dt.to_tfrecords(tmp_path / "rows", dd.read_parquet(tmp_path / "*.parquet")[["a"]])
+    assert len(paths) == 6
+    read = dt.tfrecords(paths, features="a").to_dask().compute(scheduler="synchronous")
+    assert read.tolist() == [[number] for number in range(12)]
+
+
 def test_two_workers_may_write_a_file_at_the_same_time(tmp_path, monkeypatch):
     """Dask may run a task again that is running elsewhere."""
     fs, path, rename = fsspec.filesystem("file"), str(tmp_path / "part.tfrecord"), os.replace
@@ -104,6 +117,10 @@ def test_a_damaged_record_is_told(folder):
         ({}, "Neither features= nor decode= says what a row is"),
         ({"features": "z"}, "decode raised RecordError: has no feature 'z'; it has 'name', 'x', 'y'"),
         ({"features": "x", "label": "z"}, r"Record '0' of '.*' has no feature 'z'; it has 'name', 'x', 'y'\. Name one"),
+        (
+            {"features": "x", "label": lambda one: one["z"]},
+            "Record '0' of '.*' has no label, since label raised KeyErr",
+        ),
         ({"features": "x", "label": "name"}, "has the label 'class 0', a name. Pass the names of all classes"),
     ],
 )
@@ -133,9 +150,19 @@ def test_missing_values_of_a_column_are_told_and_nan_is_a_number(tmp_path, value
     written(tmp_path, pd.DataFrame({"a": [0.5, float("nan")]}))
 
 
-def test_what_is_no_collection_is_not_written(tmp_path):
-    with pytest.raises(TypeError, match="rows is a list; pass a Dask bag of dicts, or a Dask frame"):
-        dt.to_tfrecords(tmp_path, ROWS)
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        (ROWS, "list"),
+        (da.ones((4, 2)), "Array"),
+        (dd.from_pandas(pd.Series([1, 2], name="a"), npartitions=1), "Series"),
+        (pd.DataFrame({"a": [1, 2]}), "DataFrame"),
+    ],
+)
+def test_what_is_no_bag_or_frame_of_dask_is_not_written(tmp_path, rows, kind):
+    with pytest.raises(TypeError, match=f"rows is a {kind}; pass a Dask bag of dicts, or a Dask frame"):
+        dt.to_tfrecords(tmp_path / "new", rows)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])

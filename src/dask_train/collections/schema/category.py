@@ -111,6 +111,10 @@ class CategoryColumn(FrameColumn):
             return task(column)
         return column.map_partitions(task, meta=pd.Series([], dtype=self.dtype, name=column.name))
 
+    def without_rows(self, column: Any) -> Any:
+        """Return an empty column with these categories."""
+        return super().without_rows(column).astype(self.dtype)
+
     def told(self) -> str:
         """Return the categories in words."""
         return f"categories of {family_of(self.categories)}"

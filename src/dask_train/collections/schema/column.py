@@ -62,6 +62,10 @@ class FrameColumn(ABC):
             A value is not known, or missing; of Dask, in the task.
         """
 
+    def without_rows(self, column: Any) -> Any:
+        """Return a column of pandas without rows as one that the model takes."""
+        return column.astype(object)
+
     def to_json(self) -> dict[str, Any]:
         """Return the column as JSON holds it."""
         return {"name": value_to_json(self.name), "kind": self.kind, **self.settings()}

@@ -109,8 +109,17 @@ def conformed(what: str, rows: Any, pairs: Iterable[tuple[Any, FrameColumn]], *,
         A column can't hold the same values; or a value is unknown or missing, of Dask in the task.
     """
     for name, column in pairs:
-        rows = _each(rows, name, partial(column.conformed, what, coded=coded))
+        rows = _each(rows, name, partial(_conformed_column, what, column, coded))
     return rows
+
+
+def _conformed_column(what: str, known: FrameColumn, coded: bool, column: Any) -> Any:
+    try:
+        return known.conformed(what, column, coded=coded)
+    except TypeError:
+        if has_meta(column) or len(column):
+            raise
+        return known.without_rows(column)  # whose dtype tells nothing: that of a bag's empty partition is float64
 
 
 def without_missing_labels(what: str, rows: Any, names: Sequence[Any] | None = None) -> Any:

@@ -31,6 +31,10 @@ class NumberColumn(DtypeColumn):
             raise self._other(what, column, f"Make numbers of it, for example with .astype({self.dtype!r}).")
         return column
 
+    def without_rows(self, column: Any) -> Any:
+        """Return an empty column of numbers."""
+        return super().without_rows(column).astype(self.dtype)
+
     def told(self) -> str:
         """Return the dtype in words."""
         return f"numbers ({self.dtype})"

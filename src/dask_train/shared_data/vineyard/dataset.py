@@ -7,10 +7,11 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
-from distributed import Future
+from distributed import Future, as_completed
 
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
@@ -18,8 +19,7 @@ from dask_train.cluster.submitted import preferring, submitted
 from dask_train.collections.pickled import carried
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import Source
-from dask_train.compat.distributed import result_or_error, status_known
-from dask_train.config import memory_limit
+from dask_train.config import Deadlines, memory_limit
 from dask_train.data.columns import Columns, same_columns
 from dask_train.errors import DataError
 from dask_train.shared_data.described import cancel, check_computed, describe
@@ -30,6 +30,9 @@ from dask_train.shared_data.vineyard import opening, putting
 from dask_train.shared_data.vineyard.beside import Daemons, submit
 from dask_train.shared_data.vineyard.opening import OpenedObject
 from dask_train.shared_data.vineyard.putting import Form, Put
+
+# Between two looks whether Dask workers still put something, seconds.
+_LOOK_S = 0.1
 
 Picks = tuple[str | Sequence[str] | None, ...]
 
@@ -82,7 +85,7 @@ async def opened(
             )
         ]
     try:
-        await _computed(futures, what)
+        await _computed(futures, what, peer.loop)
         descriptions, where = await describe(peer, what, [future.key for future in futures])
         parts = [descriptions[future.key] for future in futures]
         schema = Columns(columns=same_columns(parts), names=names, is_tuple=is_tuple)
@@ -181,7 +184,7 @@ async def published(
     futures = submitted(peer.dask_end, parts, **preferring(list(daemons.numbers), await peer.workers()))
     ids_by_instance: dict[int, list[str]] = {}
     try:
-        await _computed(futures, what)
+        await _computed(futures, what, peer.loop)
         put_parts: list[Put] = await peer.gather(futures)
         columns = same_columns((part.num_rows, part.columns) for part in put_parts)
         filled = [(number, part) for number, part in enumerate(part for part in put_parts if part.num_rows)]
@@ -196,8 +199,8 @@ async def published(
         num_rows = sum(part.num_rows for _, part in filled)
         joined: str = await daemons.ask(None, putting.join, form, partitions, num_rows, columns[0].row_shape, name)
     except BaseException as error:
-        await _delete(daemons, futures, ids_by_instance)
-        await _clear(daemons, publication, kept_ids=())
+        await _stop(peer, futures)
+        await _clear(daemons, publication, kept_ids=(), gone_ids=ids_by_instance)
         if isinstance(error, ValueError):
             raise DataError(f"{what}: {error}.") from error
         raise
@@ -226,28 +229,45 @@ def _by_instance(parts: Iterable[tuple[int, Put]]) -> dict[int, list[tuple[int, 
     return parts_by_instance
 
 
-async def _delete(daemons: Daemons, futures: Sequence[Future], ids_by_instance: Mapping[int, list[str]]) -> None:
-    """Take back what was put; what is still being put is waited for, since no one else knows of it."""
-    ended = await asyncio.gather(*(result_or_error(future) for future in futures), return_exceptions=True)
-    ids = {instance: list(of) for instance, of in ids_by_instance.items()}
-    for part in ended:
-        if isinstance(part, Put):
-            ids.setdefault(part.instance, []).extend(part.tensors)
-    for instance, gone in ids.items():
-        await daemons.ask(instance, putting.delete, gone)
+async def _stop(peer: Peer, futures: Sequence[Future]) -> None:
+    """Let nothing more be put: what has not begun never does, and what is being put is waited for.
+
+    Dask workers that hang are waited for no longer than ``train.progress.timeout``.
+    """
+    keys = [future.key for future in futures]
+    await cancel(peer, futures)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(Deadlines.from_dask_config().progress_s):
+            while any((await peer.on_workers(putting.are_known, keys, on_error="ignore")).values()):
+                await asyncio.sleep(_LOOK_S)
 
 
-async def _clear(daemons: Daemons, publication: str, kept_ids: Sequence[str]) -> None:
-    """Delete what was put by Dask workers that were lost, from daemons whose hosts still have some."""
+async def _clear(
+    daemons: Daemons,
+    publication: str,
+    kept_ids: Sequence[str],
+    gone_ids: Mapping[int, list[str]] = MappingProxyType({}),
+) -> None:
+    """Delete what tasks of a publication have put, from daemons whose hosts still have Dask workers.
+
+    Parameters
+    ----------
+    kept_ids
+        What stays of it.
+    gone_ids
+        What else goes, made of it, by the number of the daemon.
+    """
     with suppress(DataError):  # there are none, or a daemon is gone
         now = await daemons.as_of_now()
         for instance in sorted(set(now.numbers.values())):
+            if gone := gone_ids.get(instance):
+                await now.ask(instance, putting.delete, gone)
             await now.ask(instance, putting.clear, publication, kept_ids)
 
 
-async def _computed(futures: Sequence[Future], what: str) -> None:
-    for future in futures:
-        await status_known(future)
+async def _computed(futures: Sequence[Future], what: str, loop: Any) -> None:
+    """Wait for all, or for the first one that fails."""
+    async for future in as_completed(futures, loop=loop):
         if future.status == "error" and isinstance(error := await future.exception(), DataError):
             raise error
         await check_computed(future, what)

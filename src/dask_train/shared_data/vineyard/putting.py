@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from distributed import Worker
 
 from dask_train.data.columns import Column, column_of
 from dask_train.errors import DataError
@@ -195,6 +196,11 @@ def named(socket: str | None, name: str) -> str | None:
             return repr(object_id).strip('"') if daemon.client.exists(object_id) else None
         except vineyard.ObjectNotExistsException:
             return None
+
+
+def are_known(keys: Sequence[Any], dask_worker: Worker) -> bool:
+    """Return whether a Dask worker knows some of these tasks: one that was cancelled while it runs, until it ends."""
+    return any(key in dask_worker.state.tasks for key in keys)
 
 
 def clear(socket: str | None, publication: str, kept_ids: Collection[str]) -> None:

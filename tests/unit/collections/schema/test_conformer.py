@@ -101,6 +101,8 @@ def test_delayed_frames_are_made_as_they_are_known(features: Any) -> None:
     assert codes == [[[1], [1]], [[0, 1], [0, 1]]]
     (columns,), _ = like.parts("x", [delayed(dict(OTHER.items()))], None, ["y"], ["y"])
     assert [columns.compute()[name].cat.codes.tolist() for name in ("kind", "y")] == [[1], [1]]
+    (empty,), _ = like.parts("x", [delayed(pd.DataFrame({name: np.array([]) for name in FRAME}))], None, ["y"], ["y"])
+    pd.testing.assert_frame_equal(empty.compute(scheduler="sync")[["kind", "y"]], FRAME[:0][["kind", "y"]])
     (pair,), _ = like.parts("x", [delayed((np.ones(2), np.ones(2)))], None, [], [])
     assert len(pair.compute()) == 2
     (unknown,), _ = Conformer(None, learns=False).parts("x", [delayed(FRAME)], None, ["y"], ["y"])

@@ -74,6 +74,25 @@ def test_categories_are_mapped_by_value_and_other_columns_stay(kind: Any, name: 
     pd.testing.assert_series_equal(alone, WHOLE[name])
 
 
+KINDS = pd.DataFrame(
+    {"u": pd.Categorical(["x"]), "n": [1], "t": pd.array(["t"], "string"), "d": pd.to_datetime(["2024"]), 7: [[1]]}
+)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "object", "Int8", "datetime64[s]", "category", "complex128", "string"])
+@pytest.mark.parametrize("coded", [True, False])
+def test_a_column_without_rows_is_taken_whatever_its_dtype(dtype: str, coded: bool) -> None:
+    """Nothing tells what a partition without rows would hold: a bag's has float64."""
+    schema = FrameSchema.of(KINDS)
+    pairs = [(column.name, column) for column in schema.columns]
+    empty = pd.DataFrame({name: pd.Series([], dtype=dtype) for name in KINDS})
+    found = conformed("data", empty, pairs, coded=coded)
+    pd.testing.assert_frame_equal(conformed("data", found, pairs, coded=coded), found)
+    assert (len(found), list(found), found["u"].dtype) == (0, list(KINDS), KINDS["u"].dtype)
+    with pytest.raises(TypeError, match="so it can't hold the same values"):
+        conformed("data", lazily(empty.astype({"n": "category"})), pairs, coded=coded)
+
+
 @pytest.mark.parametrize("features", [None, ["a", "kind"], ["kind", "a"], ("a", "kind")])
 def test_features_come_in_the_order_of_the_model(features: Any) -> None:
     found, pairs = matched("x", SCHEMA, features, ["z", "a", "kind"])
