@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from dask_train.extras import check_installed, install_command
 from dask_train.report.html import write_report
 from dask_train.report.record import Metric, RoleTimeline, RunRecord, Score, Span
-from dask_train.scores import values_of
+from dask_train.scores import CurveNames
 
 # What the numbers of a run's own functions are counted by.
 REPORT = "report"
@@ -79,13 +79,10 @@ def reported(scores: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     Where several roles report the same name, that of the later ones begins with the role, as in ``"scorer/loss"``.
     """
     values: dict[str, list[float]] = {}
-    owners: dict[str, str] = {}
+    names = CurveNames()
     for score in scores:
-        if score.get("rank", 0) == 0:
-            role = str(score.get("role", ""))
-            for name, value in values_of(score).items():
-                own = name if owners.setdefault(name, role) == role else f"{role}/{name}"
-                values.setdefault(own, []).append(value)
+        for name, value in names.values(score).items():
+            values.setdefault(name, []).append(value)
     return values
 
 
@@ -125,7 +122,8 @@ def record_of(result: ReportedResult, model: str, history: MetricCurves) -> RunR
         name, _, rank = role.partition("/")
         address = placed[-1][0]
         roles.append(RoleTimeline(role=name, rank=int(rank), address=address, spans=tuple(span for _, span in placed)))
-    scores = tuple(score for report in result.scores for score in _scores(report, begun))
+    names = CurveNames()
+    scores = tuple(score for report in result.scores for score in _scores(report, names.values(report), begun))
     ends = {name: values[-1] for name, values in history.values.items() if values}
     last = [(name, f"{end:.6g}" if isinstance(end, int | float) else str(end)) for name, end in ends.items()]
     return RunRecord(
@@ -176,19 +174,20 @@ def _metrics(history: MetricCurves, scores: Sequence[Score]) -> Iterator[Metric]
             yield Metric(name=name, unit=history.unit, lines={rows: line for rows, line in finite.items() if line})
 
 
-def _scores(report: Mapping[str, Any], begun: float) -> Iterator[Score]:
-    """Give the scores that a worker or a scorer has reported at once: one of training, one of validation."""
+def _scores(report: Mapping[str, Any], values: Mapping[str, float], begun: float) -> Iterator[Score]:
+    """Give the scores that a worker or a scorer has reported at once: one of training, one of validation.
+
+    ``values`` are its numbers by the names of their curves.
+    """
     for rows, prefix in (("training", ""), ("validation", "val_")):
-        loss, accuracy = report.get(f"{prefix}loss"), report.get(f"{prefix}accuracy")
-        if not isinstance(loss, int | float) or not math.isfinite(loss):
+        loss, accuracy = values.get(f"{prefix}loss"), values.get(f"{prefix}accuracy")
+        if loss is None or not math.isfinite(loss):
             continue
-        if not isinstance(accuracy, int | float) or not 0 <= accuracy <= 1:
-            accuracy = None
         steps = report.get("steps")
         yield Score(
             time_s=max(0.0, report["time"] - begun),
-            loss=float(loss),
-            accuracy=accuracy,
+            loss=loss,
+            accuracy=accuracy if accuracy is not None and 0 <= accuracy <= 1 else None,
             step=steps if isinstance(steps, int) and steps >= 0 else None,
             rows_trained=None,
             rows=rows,
