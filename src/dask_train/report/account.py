@@ -189,7 +189,9 @@ def figure_of(history: MetricCurves) -> Any:
     for place, (name, lines) in enumerate(charts.items(), 1):
         axes = figure.add_subplot(1, len(charts), place)
         for label, points in lines.items():
-            axes.plot(*zip(*points, strict=True), label=label)
+            # An epoch without a value, such as one that a scorer did not validate, would interrupt the line.
+            finite = [point for point in points if math.isfinite(point[1])]
+            axes.plot(*zip(*(finite or points), strict=True), label=label)
         axes.set_xlabel(history.unit)
         axes.set_title(name)
         axes.legend()

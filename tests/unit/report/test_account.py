@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -133,6 +134,15 @@ def test_values_are_drawn_at_the_epochs_that_were_validated(result, tmp_path, re
     line = result._metrics().lines()["auc"]["validation"]
     assert [epoch for epoch, _ in line] == drawn
     assert [value for _, value in line] == result.history["val_auc"][-len(drawn) :]
+
+
+def test_epochs_that_a_scorer_did_not_validate_interrupt_no_line(result):
+    result.epoch[:] = range(4)
+    result.history.clear()
+    result.history.update(loss=[4.0, 3.0, 2.0, 1.0], val_loss=[math.nan, 2.0, math.nan, 1.0], auc=[math.nan] * 4)
+    loss, auc = result.plot().axes
+    assert [line.get_xdata().tolist() for line in loss.lines] == [[1, 2, 3, 4], [2, 4]]
+    assert len(auc.lines) == 1
 
 
 def test_a_notebook_shows_the_figure_without_pyplot(result):
