@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ _PACKAGES = {
 # As HTTP has them, and as S3's answers call them.
 _REFUSED = {401, 403, "AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"}
 _BUSY = {408, 429, 500, 502, 503, 504, "SlowDown", "ServiceUnavailable", "RequestTimeout", "InternalError"}
+# What a Path makes of a URL, such as "s3:/bucket/run"; a drive of Windows has one letter.
+_OF_PATH = re.compile(r"[A-Za-z][\w+.-]+:/[^/]")
 _REACHED = "Name a place that this process and all Dask workers reach."
 
 
@@ -50,6 +53,35 @@ def is_url(place: Any) -> bool:
     return isinstance(place, str) and "://" in place
 
 
+def named_place(place: str | os.PathLike[str]) -> str:
+    """Return a path or URL as text, with the user's own folder for ``~``.
+
+    Raises
+    ------
+    ValueError
+        It is what a Path has made of a URL.
+    """
+    text = os.fspath(place)
+    if _OF_PATH.match(text):
+        shown = masked(text.replace(":/", "://", 1)).replace("://", ":/", 1)
+        raise ValueError(
+            f"{shown!r} is a URL of which a Path has kept one slash, so it names a local folder. Pass the URL as str."
+        )
+    return os.path.expanduser(text)
+
+
+def place_anywhere(place: str | os.PathLike[str]) -> str:
+    """Return a path or URL as :func:`named_place` does, a path from the root: others may have another working folder.
+
+    Raises
+    ------
+    ValueError
+        It is what a Path has made of a URL.
+    """
+    text = named_place(place)
+    return text if "://" in text or "::" in text else os.path.abspath(text)
+
+
 def is_local(fs: Any) -> bool:
     """Return whether a file system of fsspec is the one of this host, on which a file can be renamed into place."""
     return "file" in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,))
@@ -74,10 +106,12 @@ def open_store(place: str | os.PathLike[str], options: Mapping[str, Any] | None 
     ------
     MissingPackageError
         The package of the store is not installed.
+    ValueError
+        It is what a Path has made of a URL.
     """
     import fsspec.core  # type: ignore[import-untyped]  # a third of a role's start, and few need it
 
-    text = os.fspath(place)
+    text = named_place(place)
     package, extra = _PACKAGES.get(text.partition("://")[0], ("", "")) if is_url(text) else ("", "")
     if package:
         check_installed(f"Opening {masked(text)}", package, install_command(extra))
@@ -140,15 +174,16 @@ def checked_options(options: Any, **places: Any) -> dict[str, Any] | None:
     TypeError
         They are no dict.
     ValueError
-        Nothing in the call is a URL, or URLs are of several stores.
+        A place is what a Path has made of a URL. Or there are options, and nothing in the call is a URL, or URLs are of
+        several stores.
     """
     if not isinstance(options, Mapping | None):
         raise TypeError(
             f"storage_options is a {type(options).__name__}; pass a dict of keywords for the file system of fsspec."
         )
+    texts = {name: named_place(each) for name, each in places.items() if isinstance(each, str | os.PathLike)}
     if not options:
         return None
-    texts = {name: os.fspath(each) for name, each in places.items() if isinstance(each, str | os.PathLike)}
     urls = {name: text for name, text in texts.items() if is_url(text)}
     if not urls:
         listing = " and ".join(f"{name} is the local path {text!r}" for name, text in texts.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import traceback
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -11,7 +12,7 @@ import pytest
 
 from dask_train import stores
 from dask_train.extras import MissingPackageError
-from dask_train.stores import checked_options, open_store, reaching, trouble_of
+from dask_train.stores import checked_options, named_place, open_store, place_anywhere, reaching, trouble_of
 
 OPTIONS = {"key": "user-1234"}
 URL = "memory://user:hidden-1234@there?token=hidden-5678"
@@ -41,6 +42,30 @@ REFUSED = [
     type("NoCredentialsError", (Exception,), {})("Unable to locate credentials"),
 ]
 BUSY = [of_s3("SlowDown"), of_s3("503"), StoreError("busy", code="503"), StoreError("ServerBusy", status_code=503)]
+
+
+@pytest.mark.parametrize("make", [named_place, place_anywhere, open_store, lambda path: checked_options(None, x=path)])
+@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://bucket", "zip://*.jpg::s3://bucket/pictures.zip"])
+def test_what_a_path_has_made_of_a_url_is_refused(make: Any, url: str) -> None:
+    with pytest.raises(ValueError, match=r"is a URL of which a Path has kept one slash.* Pass the URL as str\.") as why:
+        make(Path(url))
+    assert str(Path(url)) in str(why.value)
+
+
+def test_a_url_that_a_path_has_changed_is_masked() -> None:
+    with pytest.raises(ValueError, match="is a URL of which a Path has kept") as why:
+        named_place(Path(URL))
+    assert "hidden" not in str(why.value)
+
+
+def test_places_are_named_from_the_users_folder_and_from_the_root(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert (named_place("~/run"), named_place("run"), named_place(Path("C:/run"))) == ("/home/me/run", "run", "C:/run")
+    assert place_anywhere(Path("~/run")) == "/home/me/run"
+    assert place_anywhere("run") == f"{tmp_path}/run"
+    for url in ("s3://bucket/~", "sqlite:///runs.db", "zip://*::pictures.zip"):
+        assert named_place(url) == place_anywhere(url) == url
 
 
 @pytest.mark.parametrize("error", REFUSED, ids=str)

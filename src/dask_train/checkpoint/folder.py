@@ -313,16 +313,17 @@ class CheckpointFolder:
         CheckpointError
             The best checkpoint is damaged, or can't be read.
         """
-        folder, best = scratch / "checkpoint-loaded", self.best
+        folder = scratch / "checkpoint-loaded"
         try:
-            if best is None and (newest := self._newest(set(), own=own)) is not None:
-                best = self.best = self._checked(newest[1].best)
-            if best is None:
-                return None
-            system, root = self._place.opened()
-            manifest = Manifest.from_bytes(system.cat_file(f"{root}/{best.checkpoint}.json"))
-            self._fetch(best.checkpoint, manifest, folder)
-            manifest.check(folder)
+            best = self._best_now(own=own)
+            while best is not None:
+                try:
+                    return LoadedCheckpoint(folder=folder, manifest=self._fetch_best(best, folder), notice="")
+                except FileNotFoundError:  # removed by the writer meanwhile, if there is a better one
+                    tried, best = best, self._best_now(own=own)
+                    if best == tried:
+                        raise
+            return None
         except CheckpointError:
             raise
         except (DamagedError, FileNotFoundError) as error:
@@ -334,7 +335,20 @@ class CheckpointFolder:
             ) from error
         except Exception as error:
             raise checkpoint_error(self._place, "read", error) from error
-        return LoadedCheckpoint(folder=folder, manifest=manifest, notice="")
+
+    def _best_now(self, *, own: bool) -> Best | None:
+        """Return the best checkpoint; where another role saves, as the last manifest has it by now."""
+        if self.best is None or not self._retention.has_saved:
+            newest = self._newest(set(), own=own)
+            self.best = None if newest is None else self._checked(newest[1].best)
+        return self.best
+
+    def _fetch_best(self, best: Best, folder: Path) -> Manifest:
+        system, root = self._place.opened()
+        manifest = Manifest.from_bytes(system.cat_file(f"{root}/{best.checkpoint}.json"))
+        self._fetch(best.checkpoint, manifest, folder)
+        manifest.check(folder)
+        return manifest
 
     def _checked(self, best: Best | None) -> Best | None:
         return check_best(best, self._place.best, self._place.mode, self._place.url)

@@ -87,6 +87,11 @@ class Retention:
         self._held: set[str] = set()  # names of checkpoints whose scores are still to come
         self._saved: list[str] = []  # names of this run's checkpoints, in the order they were saved
 
+    @property
+    def has_saved(self) -> bool:
+        """Return whether a checkpoint was saved here."""
+        return bool(self._saved)
+
     def saved(self, name: str, best: Best | None, *, is_held: bool) -> None:
         """Record that a checkpoint was saved, and the best one now; with ``held`` keep it until :meth:`release`."""
         self._saved.append(name)

@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -79,7 +80,8 @@ def sync_files(system: Any, root: str, files: Iterable[str]) -> None:
         folders |= {str(PurePosixPath(root, folder)) for folder in below}
     for folder in sorted(folders, key=len, reverse=True):
         _sync(folder)
-    _sync(str(PurePosixPath(root).parent))
+    with suppress(PermissionError):  # of a folder of others, which may be entered but not listed
+        _sync(str(PurePosixPath(root).parent))
 
 
 def put_manifest(system: Any, root: str, name: str, content: bytes) -> None:

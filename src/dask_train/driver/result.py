@@ -16,7 +16,7 @@ from dask_train.data.ledger import Ledger
 from dask_train.report.account import MetricCurves, figure_of, reported, write_page
 from dask_train.report.charts import Curves
 from dask_train.report.formats import score_text, seconds_text
-from dask_train.scores import values_of
+from dask_train.scores import CurveNames
 
 
 @dataclass(kw_only=True, repr=False)
@@ -155,8 +155,10 @@ class RunAccount(CardMixin):
 
     def _values(self) -> list[tuple[str, str]]:
         """Return what counts most of the run's values, as names and texts."""
-        last: dict[str, Any] = next((score for score in reversed(self.scores) if score.get("rank", 0) == 0), {})
-        return [(name, score_text(value)) for name, value in values_of(last).items()]
+        names, last = CurveNames(), dict[str, float]()
+        for score in self.scores:
+            last = names.values(score) or last
+        return [(name, score_text(value)) for name, value in last.items()]
 
     def _curves(self) -> Curves:
         curves = Curves()

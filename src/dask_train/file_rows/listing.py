@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dask_train.file_rows.local_wildcards import found_here
-from dask_train.stores import checked_options, is_local, reaching
+from dask_train.stores import checked_options, is_local, place_anywhere, reaching
 
 # Archives whose members are read by seeking in one file that all threads share, without a lock: bytes would mix.
 UNLOCKED = frozenset({"tar", "libarchive"})
@@ -106,4 +106,4 @@ def _patterns(urlpath: Any) -> list[str]:
             f"{archives[0]!r} names members of one archive, which several threads can't read at the same time. Unpack "
             "it, or make a ZIP archive of it: 'zip://*.jpg::pictures.zip'."
         )
-    return [pattern if "://" in pattern or "::" in pattern else os.path.abspath(pattern) for pattern in patterns]
+    return [*map(place_anywhere, patterns)]

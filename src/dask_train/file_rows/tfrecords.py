@@ -21,7 +21,7 @@ from dask_train.file_rows.listing import listed
 from dask_train.file_rows.records import RecordFiles, RecordRows, record_rows
 from dask_train.input_errors import raises_at_the_call
 from dask_train.report.whole_file import remove_partials, write_whole
-from dask_train.stores import checked_options, is_local, is_url, reaching
+from dask_train.stores import checked_options, is_local, place_anywhere, reaching
 from dask_train.tfrecord import framed, masked_crc32c, records_of
 
 _GZIP = b"\x1f\x8b"
@@ -191,7 +191,7 @@ def to_tfrecords(
         if names.count(name) > 1:
             raise ValueError(f"rows names {name!r} more than once. Name each column once, or rename one of them.")
     options = checked_options(storage_options, path=path)
-    target = os.fspath(path) if is_url(path) else os.path.abspath(path)
+    target = place_anywhere(path)
     with reaching("path", target, options) as (fs, folder):
         fs.makedirs(folder, exist_ok=True)
     write = delayed(_written, pure=False)

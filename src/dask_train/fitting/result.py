@@ -19,7 +19,7 @@ from dask_train.fitting.saved import save_model, saved
 from dask_train.fitting.schemas import note_schema, row_of_zeros
 from dask_train.input_errors import warn_at_the_call
 from dask_train.report import charts
-from dask_train.report.account import MetricCurves
+from dask_train.report.account import MetricCurves, epochs_apart
 from dask_train.report.formats import score_text
 from dask_train.trainers.common.outcome import Outcome
 
@@ -114,7 +114,8 @@ class FitResult(RunAccount):
         return name if isinstance(name, str) else type(self.model).__name__
 
     def _metrics(self) -> MetricCurves:
-        return MetricCurves(self.history, self.epoch)
+        apart = epochs_apart(self.history, self.epoch, self.scores)
+        return MetricCurves(self.history, self.epoch, apart=apart)
 
     def _values(self) -> list[tuple[str, str]]:
         last = {name: values[-1] for name, values in self.history.items() if values}

@@ -33,6 +33,8 @@ _PLAIN: dict[type, Callable[[Any], bytes]] = {
     bytes: lambda value: value,
     bytearray: bytes,
 }
+# How often walks may lead back to sets whose elements they are of.
+MOST_AROUND = 10_000
 
 
 def digest(*values: Any, with_modes: bool = False) -> str:
@@ -55,7 +57,8 @@ def digest(*values: Any, with_modes: bool = False) -> str:
     Raises
     ------
     TypeError
-        A value can't be taken apart, such as a lock. It could not be pickled either.
+        A value can't be taken apart, such as a lock. It could not be pickled either. Or sets lead back to themselves in
+        very many ways.
     """
     return _Walk(Sources(), with_modes=with_modes).of(values).hex()
 
@@ -74,6 +77,8 @@ class _Walk:
 
     def __init__(self, sources: Sources, *, with_modes: bool = False) -> None:
         self._sources, self._with_modes = sources, with_modes
+        self._sets: dict[int, int] = {}  # those whose elements are being walked: id -> how many it lies in
+        self._num_around = 0  # how often a walk has led back to one of them
 
     def of(self, value: Any) -> bytes:
         hasher = hashlib.blake2b(digest_size=16)
@@ -108,7 +113,7 @@ class _Walk:
         if kind is dict:
             return ValueParts("dict", tuple(each for pair in value.items() for each in pair))
         if kind in (set, frozenset):
-            return ValueParts(kind.__name__, tuple(sorted(map(self.of, value))))
+            return self._set_parts(value)
         if isinstance(value, np.ndarray | np.generic | np.dtype) and kind.__module__.partition(".")[0] == "numpy":
             return number_parts(value)
         if isinstance(value, Code):
@@ -119,6 +124,29 @@ class _Walk:
             return _cell_parts(value)
         special = special_parts(value, with_modes=self._with_modes)
         return _object_parts(value, self._sources) if special is None else special
+
+    def _set_parts(self, value: set[Any] | frozenset[Any]) -> ValueParts:
+        """Return the digests of elements, each of a walk of its own, which ends at a set that it leads back to.
+
+        Raises
+        ------
+        TypeError
+            There are too many ways back to a set: where all objects refer to each other, as many as they have orders.
+        """
+        if (place := self._sets.get(id(value))) is not None:
+            self._num_around += 1
+            if self._num_around > MOST_AROUND:
+                raise TypeError(
+                    f"Sets lead back to themselves in more than {MOST_AROUND:,} ways, and as sets have no order, each "
+                    "way is walked to tell whether two values are equal. Use lists or dicts where many objects refer "
+                    "to each other."
+                )
+            return ValueParts("set around", (place,))
+        self._sets[id(value)] = len(self._sets)
+        try:
+            return ValueParts(type(value).__name__, tuple(sorted(map(self.of, value))))
+        finally:
+            del self._sets[id(value)]
 
 
 class _CodeWalk(_Walk):

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask_train.logging.base import Score
-from dask_train.scores import AXES, is_number, values_of
-
-# Roles whose values need no prefix: a run that is one model has these of one kind.
-_PLAIN = frozenset({"worker", "scorer"})
+from dask_train.scores import AXES, CurveNames, is_number, values_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +19,7 @@ class Point:
     Attributes
     ----------
     name
-        Of the curve.
+        Of the curve; see :class:`~dask_train.scores.CurveNames`. Those of other ranks than the first have the rank.
     value
         May be NaN or infinite.
     step
@@ -55,6 +52,7 @@ class Points:
     def __init__(self, first: int = 0) -> None:
         self._first = first
         self._counts: Counter[tuple[Any, Any]] = Counter()
+        self._names = CurveNames()
 
     def of(self, scores: Sequence[Score]) -> list[Point]:
         """Return the points of the next scores."""
@@ -63,9 +61,10 @@ class Points:
     def _of(self, score: Score) -> Iterator[Point]:
         role, rank = score.get("role", "worker"), score.get("rank", 0)
         before, along, step = self._place(score, role, rank)
-        prefix = ("" if role in _PLAIN else f"{role}/") + (f"rank {rank}/" if rank else "") + before
+        within = (f"rank {rank}/" if rank else "") + before
         for name, value in values_of(score).items():
-            yield Point(prefix + name, value, step, float(score.get("time", 0.0)), along)
+            curve = self._names.prefix(name, str(role)) + within + name
+            yield Point(curve, value, step, float(score.get("time", 0.0)), along)
 
     def _place(self, score: Score, role: Any, rank: Any) -> tuple[str, str, int]:
         place = [score[name] for name in ("epoch", "num_steps", "step") if name in score]

@@ -17,6 +17,7 @@ from dask_train.logging.base import Ending, Logger, Score, Sink, Start
 from dask_train.logging.event_file import EventFile
 from dask_train.logging.points import Point, Points
 from dask_train.logging.protobuf import double_field, int_field, message_field, text_field
+from dask_train.stores import is_url, named_place
 
 _PLUGIN = "hparams"
 _START, _END = "_hparams_/session_start_info", "_hparams_/session_end_info"
@@ -43,10 +44,11 @@ class TensorBoard(Logger):
 
     @raises_at_the_call
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        if "://" in os.fspath(folder):
+        path = named_place(folder)
+        if is_url(path):
             raise ValueError(f"TensorBoard's folder is {folder!r}; event files grow, so pass a local folder.")
-        self.folder = Path(folder)
-        self.place = f"TensorBoard's folder {os.fspath(folder)}"
+        self.folder = Path(path)
+        self.place = f"TensorBoard's folder {path}"
 
     def open(self, start: Start, parent: Sink | None) -> Sink:
         """See :meth:`Logger.open`."""

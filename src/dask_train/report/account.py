@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from dask_train.extras import check_installed, install_command
 from dask_train.report.html import write_report
 from dask_train.report.record import Metric, RoleTimeline, RunRecord, Score, Span
-from dask_train.scores import values_of
+from dask_train.scores import CurveNames, values_of
 
 # What the numbers of a run's own functions are counted by.
 REPORT = "report"
@@ -43,13 +43,15 @@ class MetricCurves(NamedTuple):
     """What training has come to: a list for each metric, of one value per epoch, and the numbers of those epochs.
 
     ``unit`` is what an epoch is called; ``sets`` names the rows whose metrics begin with a prefix. Names
-    that begin with none are of training.
+    that begin with none are of training. ``apart`` has the epochs of metrics that have no value in some; None for
+    values whose epoch is not known, which are not drawn.
     """
 
     values: Mapping[str, Sequence[Any]]
     epoch: Sequence[int]
     unit: str = "epoch"
     sets: Mapping[str, str] = MappingProxyType({"val_": "validation"})
+    apart: Mapping[str, Sequence[int | None]] = MappingProxyType({})
 
     @classmethod
     def of_reports(cls, values: Mapping[str, Sequence[Any]]) -> MetricCurves:
@@ -61,12 +63,12 @@ class MetricCurves(NamedTuple):
         lines: dict[str, dict[str, list[tuple[int, float]]]] = {}
         for name, values in self.values.items():
             prefix = max((each for each in self.sets if name.startswith(each)), key=len, default="")
-            # Of reports each name counts its own; an epoch that has no value of a metric is one of the first.
-            numbers = range(len(values)) if self.unit == REPORT else self.epoch[-len(values) :]
+            # Of reports each name counts its own; a round that has no value of a metric is one of the first.
+            rounds = range(len(values)) if self.unit == REPORT else self.epoch[-len(values) :]
             points = [
                 (number + 1, float(value))
-                for number, value in zip(numbers, values, strict=False)
-                if isinstance(value, int | float)
+                for number, value in zip(self.apart.get(name, rounds), values, strict=False)
+                if number is not None and isinstance(value, int | float)
             ]
             if points:
                 lines.setdefault(name.removeprefix(prefix), {})[self.sets.get(prefix, "training")] = points
@@ -79,14 +81,42 @@ def reported(scores: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     Where several roles report the same name, that of the later ones begins with the role, as in ``"scorer/loss"``.
     """
     values: dict[str, list[float]] = {}
-    owners: dict[str, str] = {}
+    names = CurveNames()
     for score in scores:
-        if score.get("rank", 0) == 0:
-            role = str(score.get("role", ""))
-            for name, value in values_of(score).items():
-                own = name if owners.setdefault(name, role) == role else f"{role}/{name}"
-                values.setdefault(own, []).append(value)
+        for name, value in names.values(score).items():
+            values.setdefault(name, []).append(value)
     return values
+
+
+def epochs_apart(
+    history: Mapping[str, Sequence[Any]], epochs: Sequence[int], scores: Sequence[Mapping[str, Any]]
+) -> dict[str, list[int | None]]:
+    """Return the epochs of metrics that not every epoch has, such as those of validation with ``validation_freq``.
+
+    The reports of a run tell them. Of values from before it was resumed they tell none: these are of every n-th epoch,
+    if that fits the reports and how many values there are, or it is not known.
+    """
+    reported: dict[str, set[int]] = {}
+    for score in scores:
+        if score.get("rank", 0) == 0 and "epoch" in score and "step" not in score:
+            for name in values_of(score):
+                reported.setdefault(name, set()).add(score["epoch"])
+    return {
+        name: _epochs_of(len(values), epochs, reported.get(name, set()))
+        for name, values in history.items()
+        if len(values) < len(epochs)
+    }
+
+
+def _epochs_of(count: int, epochs: Sequence[int], reported: Container[int]) -> list[int | None]:
+    known = [epoch for epoch in epochs if epoch in reported][-count:]
+    before = count - len(known)
+    if before:
+        each_nth = ([epoch for epoch in epochs if (epoch + 1) % every == 0] for every in range(2, len(epochs) + 1))
+        fitting = {tuple(each) for each in each_nth if len(each) == count and each[before:] == known}
+        if len(fitting) == 1:
+            return list(*fitting)
+    return [*[None] * before, *known]
 
 
 def write_page(
@@ -125,7 +155,8 @@ def record_of(result: ReportedResult, model: str, history: MetricCurves) -> RunR
         name, _, rank = role.partition("/")
         address = placed[-1][0]
         roles.append(RoleTimeline(role=name, rank=int(rank), address=address, spans=tuple(span for _, span in placed)))
-    scores = tuple(score for report in result.scores for score in _scores(report, begun))
+    names = CurveNames()
+    scores = tuple(score for report in result.scores for score in _scores(report, names.values(report), begun))
     ends = {name: values[-1] for name, values in history.values.items() if values}
     last = [(name, f"{end:.6g}" if isinstance(end, int | float) else str(end)) for name, end in ends.items()]
     return RunRecord(
@@ -158,7 +189,9 @@ def figure_of(history: MetricCurves) -> Any:
     for place, (name, lines) in enumerate(charts.items(), 1):
         axes = figure.add_subplot(1, len(charts), place)
         for label, points in lines.items():
-            axes.plot(*zip(*points, strict=True), label=label)
+            # An epoch without a value, such as one that a scorer did not validate, would interrupt the line.
+            finite = [point for point in points if math.isfinite(point[1])]
+            axes.plot(*zip(*(finite or points), strict=True), label=label)
         axes.set_xlabel(history.unit)
         axes.set_title(name)
         axes.legend()
@@ -176,19 +209,20 @@ def _metrics(history: MetricCurves, scores: Sequence[Score]) -> Iterator[Metric]
             yield Metric(name=name, unit=history.unit, lines={rows: line for rows, line in finite.items() if line})
 
 
-def _scores(report: Mapping[str, Any], begun: float) -> Iterator[Score]:
-    """Give the scores that a worker or a scorer has reported at once: one of training, one of validation."""
+def _scores(report: Mapping[str, Any], values: Mapping[str, float], begun: float) -> Iterator[Score]:
+    """Give the scores that a worker or a scorer has reported at once: one of training, one of validation.
+
+    ``values`` are its numbers by the names of their curves.
+    """
     for rows, prefix in (("training", ""), ("validation", "val_")):
-        loss, accuracy = report.get(f"{prefix}loss"), report.get(f"{prefix}accuracy")
-        if not isinstance(loss, int | float) or not math.isfinite(loss):
+        loss, accuracy = values.get(f"{prefix}loss"), values.get(f"{prefix}accuracy")
+        if loss is None or not math.isfinite(loss):
             continue
-        if not isinstance(accuracy, int | float) or not 0 <= accuracy <= 1:
-            accuracy = None
         steps = report.get("steps")
         yield Score(
             time_s=max(0.0, report["time"] - begun),
-            loss=float(loss),
-            accuracy=accuracy,
+            loss=loss,
+            accuracy=accuracy if accuracy is not None and 0 <= accuracy <= 1 else None,
             step=steps if isinstance(steps, int) and steps >= 0 else None,
             rows_trained=None,
             rows=rows,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from dask_train.report.formats import score_text
-from dask_train.scores import values_of
+from dask_train.scores import CurveNames
 
 # A chart is 180 pixels wide: more points than twice that can't be seen.
 MOST_POINTS = 360
@@ -27,14 +27,14 @@ class Curves:
         self._lines: dict[str, dict[str, list[tuple[float, float]]]] = {}
         self._every: dict[tuple[str, str], tuple[int, int]] = {}  # which points are kept, and how many there were
         self._num_seen = 0
+        self._names = CurveNames()
 
     def take(self, scores: Sequence[Mapping[str, object]]) -> None:
         """Take what is new among all scores of a run; those of each role's first rank make curves."""
         for score in scores[self._num_seen :]:
-            if score.get("rank", 0) == 0:
-                for name, value in values_of(score).items():
-                    rows = "validation" if name.startswith("val_") else "training"
-                    self.add(name.removeprefix("val_"), rows, (float(score.get("time", 0.0)), value))  # type: ignore[arg-type]
+            for name, value in self._names.values(score).items():
+                rows = "validation" if name.startswith("val_") else "training"
+                self.add(name.removeprefix("val_"), rows, (float(score.get("time", 0.0)), value))  # type: ignore[arg-type]
         self._num_seen = len(scores)
 
     def add(self, name: str, line: str, point: tuple[float, float]) -> None:

@@ -11,6 +11,8 @@ import secrets
 from collections.abc import Collection
 from pathlib import Path
 
+from dask_train.stores import named_place
+
 # What follows the name of a file that is being written, after a dot before it.
 _PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
 
@@ -37,7 +39,7 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> Path:
     OSError
         The file can't be written; what was at ``path`` before is still there.
     """
-    target = Path(path)
+    target = Path(named_place(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"{target} can't be written: the folder {target.parent} does not exist. Make it, or name another path."

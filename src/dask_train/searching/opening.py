@@ -10,6 +10,7 @@ from typing import Any
 
 from dask_train.compat.optuna import num_grid_points
 from dask_train.extras import check_installed, install_command
+from dask_train.stores import is_url, named_place
 
 
 def optuna_here() -> Any:
@@ -138,8 +139,8 @@ def _storage(storage: Any) -> Any:
     """Open a storage as Optuna takes it; a path is a file of SQLite."""
     if not isinstance(storage, str | os.PathLike):
         return storage
-    name = os.fspath(storage)
-    if "://" in name:
+    name = named_place(storage)
+    if is_url(name):
         return name
     folder = os.path.dirname(os.path.abspath(name))
     if not os.path.isdir(folder) or os.path.isdir(name):

@@ -39,6 +39,7 @@ from dask_train.shared_data.budget import RoleMemory, check_budget, tell_of_seco
 from dask_train.shared_data.run_data import RunData
 from dask_train.shared_data.segments import SharedSegments
 from dask_train.spelling import by_caller
+from dask_train.stores import place_anywhere
 
 if TYPE_CHECKING:
     from dask_train.driver.result import Result
@@ -205,9 +206,8 @@ def place_of(checkpoint: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
             f"checkpoint is {name!r}, which lies in the memory of one process and goes with it. Pass a folder that all "
             "hosts share, or a URL of a store."
         )
-    url = name if "://" in name else os.path.abspath(name)
     return CheckpointPlace(
-        url=url,
+        url=place_anywhere(name),
         run=run,
         began=time.time(),
         resume=resume,

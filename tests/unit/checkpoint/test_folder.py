@@ -147,6 +147,36 @@ def test_the_best_is_that_of_the_one_that_is_gone_on_with(tmp_path):
         of(root, **which).load_best(scratch)
 
 
+def test_one_that_saves_nothing_finds_the_best_of_now(tmp_path):
+    root, scratch, which = tmp_path / "run", tmp_path / "scratch", {"keep": 1, "best": "loss", "mode": "min"}
+    writer, reader = of(root, **which), of(root, **which)
+    scored(writer, tmp_path / "writer", 3.0)
+    assert weights(reader.load_best(scratch)) == weights(reader.load(scratch)) == "0: 3.0"
+    scored(writer, tmp_path / "writer", 2.0, 4.0)
+    assert weights(reader.load_best(scratch)) == "0: 2.0", "that of before was removed"
+    assert reader.best.score == 2.0
+
+
+def test_a_best_one_that_is_removed_while_it_is_read_was_replaced(tmp_path, monkeypatch):
+    root, scratch, which = tmp_path / "run", tmp_path / "scratch", {"keep": 1, "best": "loss", "mode": "min"}
+    writer, reader = of(root, **which), of(root, **which)
+    scored(writer, tmp_path / "writer", 3.0, 4.0)
+    fetch, scores = CheckpointFolder._fetch, [2.0, 1.0]
+
+    def fetched(self, *args):
+        if scores:
+            scored(writer, tmp_path / "writer", scores.pop(0))
+        fetch(self, *args)
+
+    monkeypatch.setattr(CheckpointFolder, "_fetch", fetched)
+    assert weights(reader.load_best(scratch)) == "0: 1.0"
+    for best in root.glob(f"{reader.best.checkpoint}*"):
+        best.rename(root / f"former-{best.name}")
+    writer.save(writes("last"), tmp_path / "writer", score=2.0)
+    with pytest.raises(CheckpointError, match=r"The best checkpoint at .* can't be taken: it is missing"):
+        reader.load_best(scratch)
+
+
 def test_a_torn_one_is_never_loaded_and_removed_by_the_next(kept, tmp_path):
     root, (_, second) = kept
     torn = root / "checkpoint-00000002-aaaaaaaa-aaaa"

@@ -36,6 +36,25 @@ def test_files_and_all_folders_that_name_them_are_synced(tmp_path, synced):
     assert synced == [str(path) for path in (file, file.parent, file.parent.parent, root, tmp_path)]
 
 
+def test_a_parent_that_may_not_be_listed_ends_nothing_and_a_folder_of_the_run_does(tmp_path, synced, monkeypatch):
+    opened, closed = os.open, {str(tmp_path)}  # for this test's user, who may be root, all are open
+
+    def checked(path, *args, **kwargs):
+        if str(path) in closed:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", checked)
+    root = tmp_path / "run"
+    root.mkdir()
+    (root / "weights").write_text("values")
+    sync_files(LOCAL, str(root), [str(root / "weights")])
+    assert synced == [str(root / "weights"), str(root)]
+    closed.add(str(root))
+    with pytest.raises(PermissionError):
+        sync_files(LOCAL, str(root), [str(root / "weights")])
+
+
 def test_a_store_is_not_asked(synced):
     sync_files(fsspec.filesystem("memory"), "/run", ["/run/not-there"])
     assert synced == []

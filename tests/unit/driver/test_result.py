@@ -82,6 +82,8 @@ def test_what_functions_reported_is_its_history_and_is_drawn(tmp_path):
     page = found.report(tmp_path / "page.html").read_text()
     for words in ("train-1, 2 reports", "its roles returned", "scorer/loss", "worker 0"):
         assert words in page
+    assert "Loss over seconds: 2 scores" in page, "no others are of that curve"
+    assert "scorer/loss" in repr(found), "the last of what was reported"
     assert "No scores yet" in result().report(tmp_path / "page.html").read_text(), "of a run that reported nothing"
 
 

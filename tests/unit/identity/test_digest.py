@@ -131,6 +131,35 @@ def test_objects_that_hold_themselves_and_long_chains_end():
         assert digest(make(1)) != digest(make(2))
 
 
+class Linked:
+    def __init__(self, name):
+        self.name, self.others = name, set()
+
+
+def linked(*names):
+    """Objects that all lead to each other, by sets; the first of them."""
+    members = list(map(Linked, names))
+    for each in members:
+        each.others.update(members)
+    return members[0]
+
+
+def test_sets_that_lead_back_to_themselves_end():
+    assert digest(linked("a", "b", "c")) == digest(linked("a", "c", "b"))
+    assert len({digest(linked(*names)) for names in ("a", "ab", "ac", "ba", "abc", "abd")}) == 6
+    alone = Linked("a")
+    alone.others.add(frozenset([alone]))
+    assert digest(alone) != digest(linked("a"))
+    sets = ({1, 2}, frozenset([frozenset([3]), 4]))
+    assert digest(*sets, sets) == "200318d4f9f11a1e3a4390c1ddd26db9", "which others have stored"
+
+
+def test_sets_with_too_many_ways_back_are_refused(monkeypatch):
+    monkeypatch.setattr("dask_train.identity.digest.MOST_AROUND", 1000)
+    with pytest.raises(TypeError, match=r"lead back to themselves in more than 1,000 ways.* Use lists or dicts where"):
+        digest(linked(*"abcdefghijkl"))
+
+
 def test_what_can_not_be_pickled_is_refused():
     with pytest.raises(TypeError, match=r"A _thread.lock can't be pickled: .* open them where they are used") as error:
         digest({"a": [threading.Lock()]})

@@ -45,6 +45,15 @@ def test_others_are_over_what_they_have_or_counted() -> None:
     assert points.of([score(step=math.nan, loss=1.0)]) == [Point("loss", 1.0, 5, 5.0)]
 
 
+def test_a_name_is_of_the_role_that_reports_it_first() -> None:
+    points = Points()
+    found = [point.name for point in points.of([score(loss=2.0), score("scorer", loss=1.0, auc=0.5), score(auc=0.6)])]
+    assert found == ["loss", "scorer/loss", "auc", "worker/auc"]
+    assert [point.name for point in points.of([score("scorer", rank=1, loss=1.0)])] == ["scorer/rank 1/loss"]
+    (later,) = points.of([score("scorer", epoch=0, step=1, num_steps=4, loss=1.0)])
+    assert later.name == "scorer/step/loss"
+
+
 @pytest.mark.parametrize("place", [{"epoch": "3"}, {"epoch": None}, {"num_steps": math.nan}, {"step": "late"}])
 def test_places_that_are_no_numbers_lose_no_value(place: dict[str, Any]) -> None:
     (point,) = Points().of([score(**{"epoch": 1, "num_steps": 10, "step": 3, "loss": 2.0, **place})])

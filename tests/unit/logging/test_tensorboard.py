@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dask_train.logging.base import Ending, Start
@@ -54,3 +56,10 @@ def test_nothing_is_made_before_something_comes(tmp_path):
 def test_a_url_is_refused():
     with pytest.raises(ValueError, match="'s3://bucket/runs'; event files grow, so pass a local folder"):
         TensorBoard("s3://bucket/runs")
+    with pytest.raises(ValueError, match="'s3:/bucket/runs' is a URL of which a Path has kept"):
+        TensorBoard(Path("s3://bucket/runs"))
+
+
+def test_a_folder_may_be_below_the_users_own(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert TensorBoard("~/runs").folder == Path("/home/me/runs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -113,6 +114,35 @@ def test_the_figure(result):
     assert [line.get_xdata().tolist() for line in loss.lines] == [[1, 2], [2]], "validation was in the last epoch"
     assert [text.get_text() for text in loss.get_legend().texts] == ["training", "validation"]
     assert accuracy.get_title() == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("reported", "count", "drawn"),
+    [
+        ([1, 3], 2, [2, 4]),  # validation_freq=2
+        ([0, 1], 2, [1, 2]),  # validation_freq=[1, 2]
+        ([3], 2, [2, 4]),  # resumed after the second epoch, validation_freq=2
+        ([3], 3, [4]),  # resumed, with another validation_freq
+    ],
+)
+def test_values_are_drawn_at_the_epochs_that_were_validated(result, tmp_path, reported, count, drawn):
+    result.epoch[:] = range(5)
+    result.history.update(auc=[0.5] * 5, val_auc=[0.1, 0.2, 0.3][:count])
+    for epoch in reported:
+        result.scores.append(told(14.0, epoch=epoch, step=1, auc=0.5))
+        result.scores.append(told(14.0, epoch=epoch, num_steps=4, val_auc=0.5))
+    line = result._metrics().lines()["auc"]["validation"]
+    assert [epoch for epoch, _ in line] == drawn
+    assert [value for _, value in line] == result.history["val_auc"][-len(drawn) :]
+
+
+def test_epochs_that_a_scorer_did_not_validate_interrupt_no_line(result):
+    result.epoch[:] = range(4)
+    result.history.clear()
+    result.history.update(loss=[4.0, 3.0, 2.0, 1.0], val_loss=[math.nan, 2.0, math.nan, 1.0], auc=[math.nan] * 4)
+    loss, auc = result.plot().axes
+    assert [line.get_xdata().tolist() for line in loss.lines] == [[1, 2, 3, 4], [2, 4]]
+    assert len(auc.lines) == 1
 
 
 def test_a_notebook_shows_the_figure_without_pyplot(result):

@@ -34,6 +34,16 @@ def test_lines_are_by_name_of_each_roles_first_rank_and_nothing_is_taken_twice()
     assert "100" not in re.sub(r'(points|width|height|viewBox)="[^"]*"', "", svg)
 
 
+def test_roles_that_report_one_name_have_lines_of_their_own():
+    curves, scores = Curves(), []
+    for at in range(2):
+        scores.append({"role": "worker", "rank": 0, "time": float(at), "loss": 3.0 - at})
+        scores.append({"role": "scorer", "rank": 0, "time": float(at), "loss": 8.0 - at})
+        curves.take(scores)
+    labels = [ElementTree.fromstring(svg).get("aria-label") for svg in curves.svgs()]  # noqa: S314 - made here
+    assert labels == ["loss: 2", "scorer/loss: 7"]
+
+
 def test_a_lone_line_is_not_called_training_which_its_rows_may_not_be():
     curves = Curves()
     curves.take([{"rank": 0, "time": float(at), "held_out_auc": 0.5 + at} for at in range(2)])

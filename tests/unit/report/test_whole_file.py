@@ -19,6 +19,12 @@ def test_a_file_is_made_and_replaced(tmp_path):
     assert os.listdir(tmp_path) == ["report.html"]
 
 
+def test_a_file_may_be_below_the_users_own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert write_whole("~/page.html", b"page") == tmp_path / "page.html"
+    assert (tmp_path / "page.html").read_bytes() == b"page"
+
+
 def test_others_may_read_it_where_the_mask_says_so(tmp_path):
     mask = os.umask(0o022)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,14 @@ def test_a_study_that_is_continued_has_the_sampler_that_is_passed(tmp_path):
 def test_a_path_that_can_be_no_file_is_refused_in_words(tmp_path, below, says):
     with pytest.raises(ValueError, match=says):
         opened(storage=str(tmp_path / below))
+
+
+def test_a_path_may_be_below_the_users_own_folder_and_no_url(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    opened(storage="~/study.db")
+    assert (tmp_path / "study.db").exists()
+    with pytest.raises(ValueError, match=r"'sqlite:/study\.db' is a URL of which a Path"):
+        opened(storage=Path("sqlite:///study.db"))
 
 
 def test_a_url_and_a_storage_are_taken_as_they_are():

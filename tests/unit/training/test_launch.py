@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -305,5 +306,9 @@ def test_where_checkpoints_are_kept(tmp_path, monkeypatch):
     assert (found.url, found.run, found.resume) == (str(tmp_path / "kept"), "run-1", True)
     assert (found.every_steps, found.keep, found.best, found.mode) == (5, 3, "val_loss", "min")
     assert place_of(Checkpoint("s3://bucket/kept"), "run-1", resume=False).url == "s3://bucket/kept"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert place_of(Checkpoint("~/kept"), "run-1", resume=False).url == str(tmp_path / "home" / "kept")
+    with pytest.raises(ValueError, match="'s3:/bucket/kept' is a URL of which a Path has kept"):
+        Checkpoint(Path("s3://bucket/kept"))
     with pytest.raises(ValueError, match="lies in the memory of one process"):
         place_of(Checkpoint("memory://kept"), "run-1", resume=False)

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import numpy as np
+
 from dask_train.collectives.formation import State
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
@@ -330,11 +332,11 @@ class SyncedLoop(ABC):
         return False
 
     def _note(self, epoch: int, scores: dict[str, Any]) -> None:
-        """Append the scores of an epoch to the history."""
+        """Append the scores of an epoch to the history; scalars of NumPy as numbers of Python, which all can draw."""
         if self.leads:
             self._reported_epochs.append(epoch)
             for name, value in scores.items():
-                self.history.setdefault(name, []).append(value)
+                self.history.setdefault(name, []).append(value.item() if isinstance(value, np.generic) else value)
 
     def _copied_history(self) -> dict[str, list[Any]]:
         """Return a copy of the history, for a checkpoint or the result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -57,6 +58,8 @@ class Session:
 class Sums:
     """A kind of model: it adds up rows, over all in ``total``, of its own rank in ``own``."""
 
+    more_scores: ClassVar[dict[str, Any]] = {}
+
     def __init__(self, loop, parts, anew):
         self.loop, self.total, self.own, self.counted, self.epochs = loop, 0, 0, 0, []
         state = RankState().shared(parts[0], lambda: self.total, lambda value: setattr(self, "total", value))
@@ -74,7 +77,7 @@ class Sums:
                 self.total = self.total * 31 % 1_000_003 + all_of(mine)
                 self.counted += 1
                 self.loop.step_done(total=self.total)
-            if self.loop.epoch_done(total=self.total, counted=self.counted):
+            if self.loop.epoch_done(total=self.total, counted=self.counted, **self.more_scores):
                 break
         return self
 
@@ -102,6 +105,12 @@ def trained(tmp_path, on_each_rank):
         return on_each_rank(take_part, size)
 
     return train
+
+
+def test_scores_of_numpy_are_plain_numbers_in_the_history(trained, monkeypatch):
+    monkeypatch.setattr(Sums, "more_scores", {"auc": np.float32(0.5), "hits": np.int64(3), "curve": np.ones(2)})
+    ((_, outcome, _),) = trained("numpy", epochs=1)
+    assert [type(outcome.history[name][0]) for name in ("auc", "hits", "curve")] == [float, int, np.ndarray]
 
 
 @pytest.mark.parametrize("stops_after", [4, 7, 9])
