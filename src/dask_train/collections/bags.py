@@ -200,13 +200,22 @@ def _is_text(dtype: Any, column: Any) -> bool:
     return dtype == "string" and column.dtype == object and isinstance(column.iloc[0], str)
 
 
-def _is_beyond_floats(value: Any) -> bool:
-    """Return whether a value is, or has, a whole number that floats may not hold exactly."""
+def _is_rounded(value: Any) -> bool:
+    """Return whether a value is, or has, a whole number that floats don't hold exactly."""
     if isinstance(value, np.ndarray):
-        return value.dtype.kind in "iu" and bool(((value > 2**53) | (value < -(2**53))).any())
+        return value.dtype.kind in "iu" and any(map(_is_rounded, value.ravel().tolist()))
     if isinstance(value, list | tuple):
-        return any(map(_is_beyond_floats, value))
-    return isinstance(value, int | np.integer) and abs(int(value)) > 2**53
+        return any(map(_is_rounded, value))
+    return isinstance(value, int | np.integer) and int(float(value)) != int(value)
+
+
+def _are_rounded(values: Sequence[Any], array: np.ndarray) -> bool:
+    """Return whether the array of values, one for each row, has floats in place of whole numbers that they round."""
+    if array.dtype.kind not in "fc" or array.dtype == np.float16:  # which has none of that size
+        return False
+    is_large = np.isfinite(array) & (np.abs(array) >= 2.0**53)
+    rows = np.flatnonzero(is_large.reshape(len(values), -1).any(axis=1)) if is_large.any() else ()
+    return any(_is_rounded(values[row]) for row in rows)
 
 
 def _column(what: str, number: int, name: str, values: list[Any]) -> Any:
@@ -224,11 +233,10 @@ def _column(what: str, number: int, name: str, values: list[Any]) -> Any:
                 f"Values of {name!r} in partition {number} of {what}, a bag, have several shapes. Give all rows one "
                 "shape."
             ) from error
-        has_large = array.dtype.kind in "fc" and bool((np.abs(array) >= 2.0**53).any())
-        if has_large and any(map(_is_beyond_floats, values)):
+        if _are_rounded(values, array):
             raise ValueError(
-                f"Values of {name!r} in partition {number} of {what}, a bag, are whole numbers beyond 53 bits beside "
-                "others, and floats of them would be rounded. Give all rows whole numbers of one dtype, such as "
+                f"Values of {name!r} in partition {number} of {what}, a bag, are whole numbers beside others, and "
+                "floats would round some of them, beyond 53 bits. Give all rows whole numbers of one dtype, such as "
                 "numpy.int64, and none that is missing; or make floats of all, which rounds them: float(...)."
             )
         if array.ndim == 1:

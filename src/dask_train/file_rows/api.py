@@ -42,7 +42,8 @@ def files(
     paths : str, os.PathLike, or a list of them
         Path or URL with wildcards, such as ``"s3://bucket/train/*/*.jpg"``, of any one file system of fsspec. All Dask
         workers have to reach it. A wildcard's files are sorted by path; a list keeps its order. On local disks
-        symbolic links are what they link to, and ``**`` enters each folder once.
+        symbolic links are what they link to, a link without a target raises an error, and ``**`` enters each folder
+        once.
     label : "folder", callable or None
         ``"folder"`` numbers the names of the files' folders, sorted, from 0 (int64). A function is given a path and
         returns a number, an array of numbers, or a name, which is numbered like folders. Default: no labels.

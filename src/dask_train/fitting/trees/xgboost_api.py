@@ -17,7 +17,7 @@ from dask_train.fitting.model_kind import FitCall, FitRows
 from dask_train.fitting.trees.api import GivenRows, Trees, evals_of
 from dask_train.fitting.trees.checks import check_xgboost
 from dask_train.fitting.trees.settings import XGBoostSettings
-from dask_train.fitting.trees.xgboost_ranks import check_together
+from dask_train.fitting.trees.xgboost_ranks import CHANGES_WARNINGS, check_together
 
 # Values of parameters with which a model that is continued grows the trees that it would have grown.
 _RESUMED = (None, False, 0, "default")
@@ -133,7 +133,11 @@ def check_params(params: Mapping[str, Any], num_features: int, names: Sequence[s
     if str(booster_params.get("objective")).startswith("multi:"):
         booster_params.setdefault("num_class", 2)  # classifiers find it in the labels
     booster_params["verbosity"] = 0  # a booster sets it for the whole process: the context sets it back
-    with xgboost.config_context(), warnings.catch_warnings():  # a worker warns of parameters, as a notice
+    with (
+        CHANGES_WARNINGS,
+        xgboost.config_context(),
+        warnings.catch_warnings(),
+    ):  # a worker warns of parameters, as a notice
         warnings.simplefilter("ignore")
         no_rows = xgboost.DMatrix(np.zeros((1, num_features)), label=[0.0], feature_names=names and list(names))
         xgboost.Booster(booster_params, [no_rows]).save_config()

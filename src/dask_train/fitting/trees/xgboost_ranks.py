@@ -24,7 +24,7 @@ SUMMED_FROM = (3, 4)
 # XGBoost's warning about a parameter that it does not know.
 _UNUSED = re.compile(r"Parameters: \{ (.*?) \} are not used", re.DOTALL)
 # Filters of warnings are of all threads: what one puts back must not undo what another has put in place.
-_begins = threading.Lock()
+CHANGES_WARNINGS = threading.Lock()
 
 
 def check_together(params: Mapping[str, Any], num_ranks: int) -> None:
@@ -88,7 +88,7 @@ def unused_told(session: Session) -> Iterator[None]:
         show(message, *others, **more)
 
     with ExitStack() as stack:
-        with _begins:
+        with CHANGES_WARNINGS:
             with warnings.catch_warnings():
                 pass  # that there were others lets what was shown before be shown again
             stack.enter_context(replaced_in_thread(warnings, showwarning=report_unused))
