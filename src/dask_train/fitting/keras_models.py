@@ -100,7 +100,7 @@ class KerasModels(ModelKind):
         header, arrays = ({}, []) if in_process and call.run.checkpoint is None else taken_apart(model)
         if (call.workers or 1) > 1 and not settings.ps:
             check_losses(model, (header, arrays), data, prepared)
-        variables = Variables() if in_process else Variables.of(callbacks)
+        variables = Variables() if in_process else Variables.of(callbacks, parts_of_model(model))
         task = FitTask(
             header=header,
             arrays=arrays,
@@ -148,7 +148,7 @@ class KerasModels(ModelKind):
         task = FitTask(
             header=header,
             arrays=arrays,
-            callbacks=send_callbacks(callbacks),
+            callbacks=send_callbacks(callbacks, Variables(parts=parts_of_model(model))),
             **_of_task(model, settings, rows),
             **trial_fields(),
             class_weight=fit_checks.check_weights(settings.class_weight, None, rows.data),
@@ -199,6 +199,13 @@ def taken_apart(model: Any) -> tuple[dict[str, Any], list[Any]]:
     from dask_train.keras_models.serialization import model_to_parts
 
     return model_to_parts(model)
+
+
+def parts_of_model(model: Any) -> dict[str, Any]:
+    """Return the parts of a model to which callbacks may refer; imports Keras when it is called."""
+    from dask_train.keras_models.parts import parts_by_key
+
+    return parts_by_key(model)
 
 
 KERAS_MODELS = KerasModels()
