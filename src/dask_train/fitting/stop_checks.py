@@ -162,7 +162,7 @@ def of_several_classes(model: Any) -> dict[str, str]:
     """
     from keras import metrics, tree
 
-    outputs = getattr(model, "outputs", None) or ()
+    outputs: list[Any] = getattr(model, "outputs", None) or []
     if len(outputs) != 1 or not outputs[0].shape or outputs[0].shape[-1] == 1:
         return {}
     several: dict[str, str] = {}

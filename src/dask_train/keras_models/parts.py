@@ -39,8 +39,8 @@ def parts_by_key(model: Any) -> dict[str, Any]:
         parts[key] = optimizer
         parts[f"inner {key}"] = state.innermost(optimizer)
         parts.update({f"variable {place} of {key}": each for place, each in enumerate(optimizer.variables)})
-    for place, metric in held(model, lambda value: isinstance(value, keras.Metric)):
-        parts[f"metric {place} {of_all}"] = metric
+    for where, metric in held(model, lambda value: isinstance(value, keras.Metric)):
+        parts[f"metric {where} {of_all}"] = metric
     compiled = keras.tree.flatten([model.loss, list(metrics_passed(model).values())] if model.compiled else [])
     for place, each in enumerate(compiled):
         if isinstance(each, keras.losses.Loss | keras.Metric):

@@ -37,30 +37,31 @@ def dumps_with_parts(value: Any, parts: Mapping[str, Any], key_of: Callable[[Any
     return data.getvalue()
 
 
-def loads_with_parts(data: bytes, parts: Mapping[str, Any]) -> Any:
-    """Read what :func:`dumps_with_parts` has pickled, with the parts of the model here."""
+def loads_with_parts(data: bytes, parts: Mapping[str, Any], of_key: Callable[[str], Any]) -> Any:
+    """Read what :func:`dumps_with_parts` has pickled, with the parts of the model here.
 
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, key: str) -> Any:
-            return part_of(parts, key)
-
-    return Unpickler(io.BytesIO(data)).load()
-
-
-def is_part(key: str) -> bool:
-    """Return whether a key in a pickle names a part of the model."""
-    return key.startswith(_PART)
-
-
-def part_of(parts: Mapping[str, Any], key: str) -> Any:
-    """Return the part of the model that a key in a pickle names.
+    Parameters
+    ----------
+    data
+        Sent by the client, from our own role process, or of a checkpoint.
+    parts
+        By their keys.
+    of_key
+        Called with the key of what else stands for itself; returns that.
 
     Raises
     ------
     LookupError
-        There is none.
+        It refers to a part that the model here does not have.
     """
-    key = key.removeprefix(_PART)
-    if key not in parts:
-        raise LookupError(f"it refers to {key} of a model, which the model here does not have")
-    return parts[key]
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, key: str) -> Any:
+            if not key.startswith(_PART):
+                return of_key(key)
+            name = key.removeprefix(_PART)
+            if name not in parts:
+                raise LookupError(f"it refers to {name} of a model, which the model here does not have")
+            return parts[name]
+
+    return Unpickler(io.BytesIO(data)).load()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles.pickled_parts import dumps_with_parts, loads_with_parts
+from dask_train.fitting.roles.pickled_parts import dumps_with_parts
 from dask_train.fitting.roles.variables import Variables
 from dask_train.trainers.common.callback_progress import CallbackProgress, without_code
 
@@ -120,8 +120,8 @@ def open_callbacks(sent: bytes, parts: Mapping[str, Any] | None = None) -> tuple
     """
     if not sent:
         return [], Variables()
-    callbacks, parts = [], parts or {}
-    attributes_of_each, variables, keys = loads_with_parts(sent, parts)
+    callbacks, parts = [], dict(parts or {})
+    attributes_of_each, variables, keys = Variables(parts=parts).reader({})(sent)
     for cls, attributes in attributes_of_each:
         callback = cls.__new__(cls)
         callback.__dict__.update({"params": None, "_model": None, **attributes})

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import io
-import pickle
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.fitting.roles.pickled_parts import dumps_with_parts, is_part, part_of
+from dask_train.fitting.roles.pickled_parts import dumps_with_parts, loads_with_parts
 from dask_train.identity.code import IN_PYTHON, module_of
 from dask_train.identity.digest import digest
 from dask_train.identity.instructions import assigned_names, global_names
@@ -189,18 +187,15 @@ class Variables:
         """Read what :meth:`dumps` has pickled, with the variables of this process; ``states`` for those it lacks."""
         others: dict[str, Any] = {}
 
-        class Unpickler(pickle.Unpickler):
-            def persistent_load(_, key: str) -> Any:  # noqa: N805 - self is the variables
-                if is_part(key):
-                    return part_of(self.parts, key)
-                if key in self.known:
-                    return self.known[key].holder
-                if key not in others:
-                    others[key] = read(states[key])
-                return others[key]
+        def of_key(key: str) -> Any:
+            if key in self.known:
+                return self.known[key].holder
+            if key not in others:
+                others[key] = read(states[key])
+            return others[key]
 
         def read(data: bytes) -> Any:
-            return Unpickler(io.BytesIO(data)).load()
+            return loads_with_parts(data, self.parts, of_key)
 
         return read
 
