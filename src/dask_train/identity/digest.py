@@ -10,7 +10,7 @@ import copyreg
 import functools
 import hashlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -35,7 +35,7 @@ _PLAIN: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-def digest(*values: Any, with_modes: bool = False) -> str:
+def digest(*values: Any, with_modes: bool = False, names: Mapping[int, str] | None = None) -> str:
     """Compute a digest of values, which is the same in each process.
 
     Parameters
@@ -46,6 +46,8 @@ def digest(*values: Any, with_modes: bool = False) -> str:
     with_modes
         Whether it counts in which mode torch modules are, of training or evaluation. Default: no, since prediction and
         training set it.
+    names
+        By the ``id`` of each object that counts by a name, and not by what it holds. Default: none.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def digest(*values: Any, with_modes: bool = False) -> str:
     TypeError
         A value can't be taken apart, such as a lock. It could not be pickled either.
     """
-    return _Walk(Sources(), with_modes=with_modes).of(values).hex()
+    return _Walk(Sources(), with_modes=with_modes, names=names).of(values).hex()
 
 
 def code_digest(value: Any) -> str:
@@ -72,8 +74,8 @@ def code_digest(value: Any) -> str:
 class _Walk:
     """One walk over values; an object that is met again counts as that object, so that cycles end."""
 
-    def __init__(self, sources: Sources, *, with_modes: bool = False) -> None:
-        self._sources, self._with_modes = sources, with_modes
+    def __init__(self, sources: Sources, *, with_modes: bool = False, names: Mapping[int, str] | None = None) -> None:
+        self._sources, self._with_modes, self._names = sources, with_modes, names or {}
 
     def of(self, value: Any) -> bytes:
         hasher = hashlib.blake2b(digest_size=16)
@@ -82,6 +84,8 @@ class _Walk:
         waiting = [value]  # not by recursion: linked objects may be deeper than Python's stack
         while waiting:
             value = waiting.pop()
+            if (name := self._names.get(id(value))) is not None:
+                value = ValueParts("named", (name,))
             if (write := _PLAIN.get(type(value))) is not None:
                 data = write(value)
                 hasher.update(f"{type(value).__name__} {len(data)}:".encode())

@@ -135,9 +135,9 @@ def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
     return _pickled([_held(callback) for callback in callbacks], variables)
 
 
-def progress_of(callbacks: Sequence[Any]) -> list[CallbackProgress]:
-    """Return the progress of each callback, before training begins."""
-    return [CallbackProgress(each, _without_progress(each)) for each in callbacks]
+def progress_of(callbacks: Sequence[Any], parts: Mapping[str, Any] | None = None) -> list[CallbackProgress]:
+    """Return the progress of each callback, before training begins; ``parts`` are those of the model, by keys."""
+    return [CallbackProgress(each, _without_progress(each), parts) for each in callbacks]
 
 
 def held_by(callbacks: Sequence[CallbackProgress], variables: Variables) -> list[CallbackState]:

@@ -88,7 +88,7 @@ class Worker(ABC):
         self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"", parts)
         if here is not None:
             self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks, parts)
-        self._progress = progress_of(self.callbacks)
+        self._progress = progress_of(self.callbacks, self.variables.parts)
         self.share = RowFraction()
         self._reading = ExitStack()  # what validation reads
         self._warnings: list[str | None] = []
