@@ -22,7 +22,13 @@ from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.settings import KerasSettings, run_fields, trial_fields
 from dask_train.fitting.spec import FitTask, InProcess
-from dask_train.fitting.stop_checks import check_monitored, names_logged, scores_of_model
+from dask_train.fitting.stop_checks import (
+    check_monitored,
+    check_one_number,
+    names_logged,
+    of_several_classes,
+    scores_of_model,
+)
 from dask_train.fitting.wire import check_dtypes
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
@@ -53,6 +59,7 @@ class KerasModels(ModelKind):
         if not (settings.validates or settings.in_process):
             warn_of_idle_callbacks(callbacks)
         check_monitored(callbacks, self.scores(call), validates=settings.validates)
+        check_one_number(call.model, call.run.stop, call.run.checkpoint, callbacks)
 
     def traits(self, call: FitCall) -> list[str]:
         """Return what keeps a lost worker from being replaced in place."""
@@ -100,7 +107,7 @@ class KerasModels(ModelKind):
         header, arrays = ({}, []) if in_process and call.run.checkpoint is None else taken_apart(model)
         if (call.workers or 1) > 1 and not settings.ps:
             check_losses(model, (header, arrays), data, prepared)
-        variables = Variables() if in_process else Variables.of(callbacks)
+        variables = Variables() if in_process else Variables.of(callbacks, parts_of_model(model))
         task = FitTask(
             header=header,
             arrays=arrays,
@@ -142,18 +149,20 @@ class KerasModels(ModelKind):
         callbacks = fit_checks.check_callbacks(settings.callbacks)
         names, validates = scores_of_model(model, callbacks), rows.validation is not None
         check_monitored(callbacks, names, validates=validates)
+        check_one_number(model, None, None, callbacks)
         self.check_together(model, settings, rows.workers)
         fit_checks.check_rows(model, rows.data, rows.validation)
         header, arrays = taken_apart(model)
         task = FitTask(
             header=header,
             arrays=arrays,
-            callbacks=send_callbacks(callbacks),
+            callbacks=send_callbacks(callbacks, Variables(parts=parts_of_model(model))),
             **_of_task(model, settings, rows),
             **trial_fields(),
             class_weight=fit_checks.check_weights(settings.class_weight, None, rows.data),
         )
-        scores = None if names is None else names_logged(names, validates=validates)
+        # A search compares numbers.
+        scores = None if names is None else names_logged(names - of_several_classes(model).keys(), validates=validates)
         return TrialSpec(work=KerasTrialRole(task), model=lambda trained: _parts_of(header, trained), scores=scores)
 
 
@@ -199,6 +208,13 @@ def taken_apart(model: Any) -> tuple[dict[str, Any], list[Any]]:
     from dask_train.keras_models.serialization import model_to_parts
 
     return model_to_parts(model)
+
+
+def parts_of_model(model: Any) -> dict[str, Any]:
+    """Return the parts of a model to which callbacks may refer; imports Keras when it is called."""
+    from dask_train.keras_models.parts import parts_by_key
+
+    return parts_by_key(model)
 
 
 KERAS_MODELS = KerasModels()

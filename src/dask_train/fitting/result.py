@@ -21,6 +21,7 @@ from dask_train.input_errors import warn_at_the_call
 from dask_train.report import charts
 from dask_train.report.account import MetricCurves, epochs_apart
 from dask_train.report.formats import score_text
+from dask_train.run.stop_rule import number
 from dask_train.trainers.common.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class FitResult(RunAccount):
 
     def _was_not_validated(self, name: str) -> bool:
         """Return whether a score that is not a number may be so because the last epoch was not validated."""
-        return name.startswith("val_") and not all(math.isnan(value) for value in self.history[name])
+        return name.startswith("val_") and not all(math.isnan(number(value)) for value in self.history[name])
 
     def _curves(self) -> charts.Curves:
         curves = charts.Curves()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
-from dask_train.arguments import checked_by, fraction, positive_int, unlisted, whole_number
+from dask_train.arguments import checked_by, converted_by, fraction, positive_int, unlisted, whole_number
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.cluster.devices import Gpus
 from dask_train.collections.schema.frame_schema import FrameSchema
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
 
-def check_validation_freq(validation_freq: Any) -> None:
-    """Check ``validation_freq``.
+def epochs_validated(validation_freq: Any) -> int | list[int]:
+    """Return ``validation_freq`` as Keras takes it: epochs in a list, also of a tuple or a range.
 
     Raises
     ------
@@ -40,6 +40,7 @@ def check_validation_freq(validation_freq: Any) -> None:
         raise ValueError(
             f"validation_freq is {validation_freq!r}; it is a whole number of epochs, or a list of epochs."
         )
+    return list(every) if isinstance(validation_freq, Sequence) else every[0]
 
 
 def check_wire(wire: Any) -> None:
@@ -73,7 +74,7 @@ class EpochSettings(LoopSettings, FitSettings):
     validation_split: float = fraction(0.0)
     validation_steps: int | None = positive_int(None)
     validation_batch_size: int | None = positive_int(None)
-    validation_freq: int | Sequence[int] = checked_by(check_validation_freq, 1)
+    validation_freq: int | Sequence[int] = converted_by(epochs_validated, 1)
     schema: FrameSchema | str | os.PathLike[str] | None = None
 
     @property

@@ -125,6 +125,56 @@ def scores_of_model(model: Any, callbacks: Collection[Any]) -> set[str] | None:
     return {"loss", *names, *([_RATE] if any(map(_tells_rate, callbacks)) else [])}
 
 
+def check_one_number(
+    model: Any, rule: StopRule | None, checkpoint: Checkpoint | None, callbacks: Sequence[Any]
+) -> None:
+    """Check that the scores of a compiled Keras model that are compared are single numbers.
+
+    Parameters
+    ----------
+    rule, checkpoint
+        What ``stop=`` and ``checkpoint=`` were given; None without one.
+    callbacks
+        Of Keras.
+
+    Raises
+    ------
+    ValueError
+        One has a number for each class.
+    """
+    compared = dict.fromkeys([] if rule is None else sorted(rule.names), "stop looks at it")
+    if checkpoint is not None and checkpoint.best is not None:
+        compared.setdefault(checkpoint.best, "the best checkpoint is to be known by it")
+    for callback in callbacks:
+        compared.setdefault(monitored(callback), f"callback {type(callback).__name__} monitors it")
+    for name, argument in of_several_classes(model).items():
+        for compared_name in {name, f"val_{name}"} & compared.keys():
+            raise ValueError(
+                f"{compared_name} has a number for each class, and {compared[compared_name]}, which takes one number. "
+                f"Pass {argument} to that metric."
+            )
+
+
+def of_several_classes(model: Any) -> dict[str, str]:
+    """Return the names of scores that are known to have a number for each class, and what argument makes it one.
+
+    That of a single class is one number.
+    """
+    from keras import metrics, tree
+
+    outputs: list[Any] = getattr(model, "outputs", None) or []
+    if len(outputs) != 1 or not outputs[0].shape or outputs[0].shape[-1] == 1:
+        return {}
+    several: dict[str, str] = {}
+    for each in tree.flatten(list(metrics_passed(model).values())):
+        result = getattr(type(each), "result", None)
+        if result is metrics.FBetaScore.result and each.average is None:
+            several[each.name] = "average='macro'"
+        elif result is metrics.R2Score.result and each.class_aggregation is None:
+            several[each.name] = "class_aggregation='uniform_average'"
+    return several
+
+
 def names_logged(known: Collection[str], *, validates: bool) -> list[str]:
     """Return the names in logs of an epoch: ``known`` ones, and where ``validates`` those of validation."""
     of_validation = [f"val_{name}" for name in sorted(known) if name != _RATE] if validates else []
@@ -145,7 +195,7 @@ def _tells_rate(callback: Any) -> bool:
 
 
 def _may_give_several(metric: Any) -> bool:
-    """Return whether the result of a metric may be a dict, by keys of its own; Keras' own metrics give a number."""
+    """Return whether the result of a metric may be a dict, by keys of its own; Keras' own metrics give numbers."""
     import keras
 
     return isinstance(metric, keras.Metric) and not type(metric).__module__.startswith("keras.")

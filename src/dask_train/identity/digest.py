@@ -10,7 +10,7 @@ import copyreg
 import functools
 import hashlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -37,7 +37,7 @@ _PLAIN: dict[type, Callable[[Any], bytes]] = {
 MOST_AROUND = 10_000
 
 
-def digest(*values: Any, with_modes: bool = False) -> str:
+def digest(*values: Any, with_modes: bool = False, names: Mapping[int, str] | None = None) -> str:
     """Compute a digest of values, which is the same in each process.
 
     Parameters
@@ -48,6 +48,8 @@ def digest(*values: Any, with_modes: bool = False) -> str:
     with_modes
         Whether it counts in which mode torch modules are, of training or evaluation. Default: no, since prediction and
         training set it.
+    names
+        By the ``id`` of each object that counts by a name, and not by what it holds. Default: none.
 
     Returns
     -------
@@ -60,7 +62,7 @@ def digest(*values: Any, with_modes: bool = False) -> str:
         A value can't be taken apart, such as a lock. It could not be pickled either. Or sets lead back to themselves in
         very many ways.
     """
-    return _Walk(Sources(), with_modes=with_modes).of(values).hex()
+    return _Walk(Sources(), with_modes=with_modes, names=names).of(values).hex()
 
 
 def code_digest(value: Any) -> str:
@@ -75,8 +77,8 @@ def code_digest(value: Any) -> str:
 class _Walk:
     """One walk over values; an object that is met again counts as that object, so that cycles end."""
 
-    def __init__(self, sources: Sources, *, with_modes: bool = False) -> None:
-        self._sources, self._with_modes = sources, with_modes
+    def __init__(self, sources: Sources, *, with_modes: bool = False, names: Mapping[int, str] | None = None) -> None:
+        self._sources, self._with_modes, self._names = sources, with_modes, names or {}
         self._sets: dict[int, int] = {}  # those whose elements are being walked: id -> how many it lies in
         self._num_around = 0  # how often a walk has led back to one of them
 
@@ -87,6 +89,8 @@ class _Walk:
         waiting = [value]  # not by recursion: linked objects may be deeper than Python's stack
         while waiting:
             value = waiting.pop()
+            if (name := self._names.get(id(value))) is not None:
+                value = ValueParts("named", (name,))
             if (write := _PLAIN.get(type(value))) is not None:
                 data = write(value)
                 hasher.update(f"{type(value).__name__} {len(data)}:".encode())

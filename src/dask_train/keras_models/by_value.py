@@ -224,8 +224,10 @@ def _encode(value: Any, places: dict[int, int], keep: Callable[[object], str]) -
         return {"value": keep(_untracked(value))}
     if isinstance(value, dict):
         return {"dict": [_encode(item, places, keep) for item in value.items()]}
-    kind = "tuple" if isinstance(value, tuple) else "list"
-    return {kind: [_encode(item, places, keep) for item in value]}
+    items = [_encode(item, places, keep) for item in value]
+    if isinstance(value, tuple) and value.__class__ is not tuple:  # its type may be a wrapper of TensorFlow's
+        return {"tuple of a class": [{"value": keep(value.__class__)}, *items]}
+    return {"tuple" if isinstance(value, tuple) else "list": items}
 
 
 def _describe_variable(variable: Any, created_trainable: bool) -> dict[str, Any]:

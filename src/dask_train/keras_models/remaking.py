@@ -92,6 +92,8 @@ class Maker:
         if kind == "keras":
             return _from_keras(content)
         items = [self._decode(item, variables) for item in content]
+        if kind == "tuple of a class":
+            return tuple.__new__(items[0], items[1:])
         return {"list": list, "tuple": tuple, "dict": dict}[kind](items)
 
 

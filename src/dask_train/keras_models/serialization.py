@@ -30,6 +30,8 @@ from dask_train.keras_models.state import Array
 
 # What `compile` takes and attributes change later, of which Keras' config knows nothing.
 _SET_LATER = ("run_eagerly", "steps_per_execution")
+# In place of a dict, its keys and values.
+_PAIRS = "dask_train_pairs"
 # Taking a model apart renames its functions, putting it together may set `floatx` of the process, for a moment.
 _one_at_a_time = threading.RLock()
 
@@ -256,18 +258,36 @@ def _as_sent(header: dict[str, Any], arrays: list[Array]) -> list[Array]:
 def _to_json(value: Any, custom: CustomObjects) -> str:
     with ObjectSharingScope():  # a layer that is used twice is one layer on the far side, too
         # Through JSON once, as in a `.keras` file: no part of the tree is shared, and tuples are lists.
-        config = json.loads(json.dumps(keras.saving.serialize_keras_object(value)))
+        config = json.loads(json.dumps(_with_pairs(keras.saving.serialize_keras_object(value))))
     _drop_what_is_done_later(config)
     _number_shared_objects(config, {})
     custom.take(config)
     return json.dumps(config)
 
 
+def _with_pairs(config: Any) -> Any:
+    """Return a config with pairs in place of each dict whose keys are not all text, of which JSON would make text."""
+    if isinstance(config, list | tuple):
+        return [_with_pairs(entry) for entry in config]
+    if not isinstance(config, dict):
+        return config
+    if all(isinstance(key, str) for key in config):
+        return {key: _with_pairs(entry) for key, entry in config.items()}
+    if not all(key is None or isinstance(key, str | int | float) for key in config):
+        return config  # which can't be sent, as JSON says
+    return {_PAIRS: [[key, _with_pairs(entry)] for key, entry in config.items()]}
+
+
+def _loads(config: str) -> Any:
+    """Return a config with the dicts that :func:`_with_pairs` has replaced."""
+    return json.loads(config, object_hook=lambda entry: dict(entry[_PAIRS]) if entry.keys() == {_PAIRS} else entry)
+
+
 def _from_json(config: str, custom_objects: dict[str, Any]) -> Any:
     with ObjectSharingScope():
         # Lambdas and bytecode are refused in safe mode. Dask workers run whatever a client sends, so it would only
         # refuse models that came by the same way as the code that uses them.
-        return keras.saving.deserialize_keras_object(json.loads(config), custom_objects, safe_mode=False)
+        return keras.saving.deserialize_keras_object(_loads(config), custom_objects, safe_mode=False)
 
 
 def _drop_what_is_done_later(config: Any) -> None:
@@ -321,7 +341,7 @@ def _compile(model: Any, config: str, custom_objects: dict[str, Any]) -> None:
         keras.Model.compile(model, **_from_json(config, custom_objects), auto_scale_loss=False)
     else:
         with keras.saving.custom_object_scope(custom_objects):
-            model.compile_from_config(json.loads(config))
+            model.compile_from_config(_loads(config))
 
 
 def _compiles_as_keras(cls: Any) -> bool:

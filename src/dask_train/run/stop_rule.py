@@ -70,10 +70,16 @@ class StopRule:
         raise NotImplementedError(f"{type(self).__name__} does not say when it is met; give it a method met().")
 
 
+def of_one(value: Any) -> Any:
+    """Return the number in an array of one number, such as the F1 score of the only class; any other score itself."""
+    return value[0] if getattr(value, "shape", ()) == (1,) else value
+
+
 def number(value: Any) -> float:
     """Return a score as a float; NaN for what is no number."""
     if type(value) is float:
         return value
+    value = of_one(value)
     try:
         return math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):

@@ -40,4 +40,10 @@ def test_an_epoch_to_begin_with_that_can_not_be_is_refused(initial_epoch):
 def test_a_validation_comes_every_so_many_epochs_or_after_those_listed(every):
     with pytest.raises(ValueError, match=r"validation_freq is .*; it is a whole number of epochs, or a list"):
         EpochSettings(validation_freq=every)
-    assert EpochSettings(validation_freq=[1, 3]).validation_freq == [1, 3]
+
+
+@pytest.mark.parametrize("every", [[1, 3], (1, 3), range(1, 4, 2)])
+def test_epochs_to_validate_are_a_list_as_keras_takes_it(every):
+    assert EpochSettings(validation_freq=every).validation_freq == [1, 3]
+    assert type(EpochSettings(validation_freq=every).of_task["validation_freq"]) is list
+    assert EpochSettings(validation_freq=2).validation_freq == 2

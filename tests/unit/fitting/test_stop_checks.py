@@ -9,7 +9,14 @@ import torch
 
 import dask_train as dt
 from dask_train.checkpoint.policy import Checkpoint
-from dask_train.fitting.stop_checks import check_best_name, check_monitored, check_stop_names, scores_of_model
+from dask_train.fitting.stop_checks import (
+    check_best_name,
+    check_monitored,
+    check_one_number,
+    check_stop_names,
+    of_several_classes,
+    scores_of_model,
+)
 from dask_train.run.stopping import check_stop
 from dask_train.trainers.common.score_names import check_stop_told
 
@@ -99,6 +106,39 @@ def test_a_score_of_the_best_checkpoint_that_never_comes_is_refused_before_anyth
     check_best_name(Checkpoint(tmp_path, best="los"), None, validates=True)
     with pytest.raises(ValueError, match=r"known by 'val_los', and .*loss, val_loss\. Did you mean 'val_loss'\?"):
         dt.fit(made(), X, Y, validation_data=(X, Y), checkpoint=Checkpoint(tmp_path, best="val_los"), **given)
+
+
+def of_classes(metric, outputs=3):
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(outputs)])
+    made.compile("sgd", "mse", metrics=[metric])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("metric", "argument"),
+    [
+        (keras.metrics.F1Score(name="f1"), "average='macro'"),
+        (keras.metrics.FBetaScore(name="f1"), "average='macro'"),
+        (keras.metrics.R2Score(name="f1", class_aggregation=None), "class_aggregation='uniform_average'"),
+    ],
+)
+def test_a_score_with_a_number_for_each_class_is_refused_where_one_number_is_compared(tmp_path, metric, argument):
+    best, stopping = Checkpoint(tmp_path, best="f1"), keras.callbacks.EarlyStopping("val_f1", mode="max")
+    says = f"has a number for each class, and .* it, which takes one number. Pass {argument} to that metric"
+    for rule, checkpoint, callbacks in (("val_f1 > 0.9", None, []), (None, best, []), (None, None, [stopping])):
+        with pytest.raises(ValueError, match=says):
+            check_one_number(of_classes(metric), check_stop(rule), checkpoint, callbacks)
+    y = np.zeros((8, 3), "f4")
+    with pytest.raises(ValueError, match=rf"^val_f1 {says}"):
+        dt.fit(of_classes(metric), X, y, validation_data=(X, y), stop=dt.Patience("val_f1", 3), workers=2)
+    check_one_number(of_classes(metric), check_stop("val_loss < 1"), Checkpoint(tmp_path), [])
+    check_one_number(of_classes(metric, outputs=1), check_stop("f1 > 0.9"), best, [stopping])
+
+
+@pytest.mark.parametrize("metric", [keras.metrics.F1Score("macro", name="f1"), keras.metrics.R2Score(name="f1")])
+def test_a_mean_over_classes_is_one_number(metric):
+    check_one_number(of_classes(metric), check_stop("f1 > 0.9"), None, [])
+    assert of_several_classes(of_classes(metric)) == {}
 
 
 def test_scores_that_only_show_when_a_model_trains():

@@ -242,3 +242,18 @@ def test_of_code_alone_what_it_fills_and_reads_does_not_count():
     assert one != build(0.2)
     assert code_digest(lambda trial: trial + 1) != code_digest(lambda trial: trial + 2)
     assert code_digest(Holding(a=1)) == code_digest(Holding(a=2)) != code_digest(Color.RED)
+
+
+def test_an_object_with_a_name_counts_by_that() -> None:
+    one, other = Holding(values=[1]), Holding(values=[2])
+
+    def look() -> Any:
+        return one, other
+
+    digests = [digest(look, [one, one], names={id(one): "one", id(other): "other"})]
+    one.values.append(3)
+    digests.append(digest(look, [one, one], names={id(one): "one", id(other): "other"}))
+    assert digests[0] == digests[1]
+    assert digest([one], names={id(one): "one"}) == digest([other], names={id(other): "one"})
+    assert digest([one], names={id(one): "one"}) != digest([one], names={id(one): "two"})
+    assert digest([one], names={id(other): "one"}) == digest([one])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from collections import namedtuple
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -144,6 +145,42 @@ def test_what_was_set_later_travels_too() -> None:
     assert (other.optimizer.times, other.optimizer.by, other.loss.times) == (7.0, {"all": [3.0]}, 5.0)
     for each in (model.optimizer, model.loss):
         assert "get_config" not in vars(each), "left as it was"
+
+
+class Pair(NamedTuple):
+    """Layers by names."""
+
+    first: Any
+    second: Any = None
+
+    @property
+    def last(self) -> Any:
+        return self.second or self.first
+
+
+class Paired(keras.Model):
+    def __init__(self, width: int, pair: Any) -> None:
+        super().__init__()
+        self.pair, self.widths, self.plain = pair, Pair(width, width), (keras.layers.Dense(1), width)
+
+    def call(self, x: Any) -> Any:
+        return self.plain[0](self.pair.last(self.pair.first(x))) * float(self.widths.first)
+
+
+def test_a_tuple_with_names_keeps_them() -> None:
+    Other = namedtuple("Other", ["first", "last"])
+    for pair in (
+        Pair(keras.layers.Dense(3), keras.layers.Dense(1)),
+        Other(keras.layers.Dense(3), keras.layers.Dense(1)),
+    ):
+        model = Paired(2, pair)
+        x = np.ones((2, 4), "f4")
+        expected = model(x)
+        there = parts_to_model(*model_to_parts(model))
+        assert there.pair.__class__.__name__ == type(pair).__name__
+        assert (there.widths, type(there.widths)) == (Pair(2, 2), Pair)
+        assert there.plain.__class__ is tuple
+        np.testing.assert_array_equal(there(x), expected)
 
 
 class Closing(keras.layers.Layer):

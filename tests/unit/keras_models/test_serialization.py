@@ -49,6 +49,52 @@ def state(model: Any) -> list[Any]:
     return [*model.variables, *(v for optimizer in optimizers if optimizer is not None for v in optimizer.variables)]
 
 
+class Weighing(keras.losses.Loss):
+    """Weighs by a dict whose keys are no text."""
+
+    def __init__(self, weights: dict[Any, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.weights = weights
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return self.weights.get(1, 1.0) * keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "weights": self.weights}
+
+
+class Placed(keras.layers.Layer):
+    """Has a dict of numbers within a dict."""
+
+    def __init__(self, places: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.places = places
+
+    def call(self, x: Any) -> Any:
+        return x * self.places["inner"][1]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "places": dict(self.places)}
+
+
+def test_keys_of_dicts_in_configs_are_what_they_were() -> None:
+    weights = {0: 1.0, 1: 5.0, None: 2.0, 0.5: {True: [3]}, "1": 4.0}
+    inner = {"inner": {1: 2.0, 2: {"a": {3: 4}}}, "none": {}}
+    model = keras.Sequential([keras.Input((4,)), Placed(inner), keras.layers.Dense(1)])
+    model.compile("sgd", Weighing(weights))
+    other = moved(moved(model))
+    assert other.loss.weights == weights
+    assert other.layers[0].places == inner
+    assert fit(other) == fit(model)
+
+
+def test_a_dict_with_keys_that_no_config_can_hold_is_refused() -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", Weighing({(0, 1): 2.0}))
+    with pytest.raises(TypeError, match="can't be sent: keys must be str, int, float, bool or None, not tuple"):
+        model_to_parts(model)
+
+
 class Scale(keras.layers.Layer):
     """Keras can't load it: its ``__init__`` does not take what every config has."""
 

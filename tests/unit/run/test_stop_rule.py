@@ -13,14 +13,22 @@ from dask_train.run.stop_rule import RunProgress, StopRule, number, origin
 
 @pytest.mark.parametrize(
     ("value", "found"),
-    [(0.5, 0.5), (3, 3.0), (True, 1.0), (np.float32(0.25), 0.25), (np.array(2.0), 2.0), (Fraction(1, 2), 0.5)],
+    [
+        (0.5, 0.5),
+        (3, 3.0),
+        (True, 1.0),
+        (np.float32(0.25), 0.25),
+        (np.array(2.0), 2.0),
+        (np.array([2.0]), 2.0),
+        (Fraction(1, 2), 0.5),
+    ],
 )
 def test_numbers(value, found):
     assert number(value) == found
     assert type(number(value)) is float
 
 
-@pytest.mark.parametrize("value", ["0.5", b"1", None, [1, 2], {}, 1j, math.nan, 10**400])
+@pytest.mark.parametrize("value", ["0.5", b"1", None, [1, 2], np.zeros(2), {}, 1j, math.nan, 10**400])
 def test_what_is_no_number_is_none(value):
     assert math.isnan(number(value))
 

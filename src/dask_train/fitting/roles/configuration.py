@@ -136,7 +136,9 @@ def _collect_names(config: Any, names: dict[str, str]) -> None:
             _collect_names(item, names)
     if not isinstance(config, dict):
         return
-    if config.get("class_name") != "DTypePolicy" and isinstance(inner := config.get("config"), dict):
+    # A layer's own config may have a dict of that name, too, which is no object of Keras.
+    is_object = "class_name" in config and config["class_name"] != "DTypePolicy"
+    if is_object and isinstance(inner := config.get("config"), dict):
         inner = inner.get("dask_train_by_value", inner)
         if isinstance(name := inner.get("name", config.get("name")), str):
             kind = "input" if config["class_name"] == "InputLayer" else "layer"  # building a model may add the former

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
+from dask_train.fitting.roles.pickled_parts import dumps_with_parts
 from dask_train.fitting.roles.variables import Variables
 from dask_train.trainers.common.callback_progress import CallbackProgress, without_code
 
@@ -54,44 +55,79 @@ class CallbackState(NamedTuple):
 def send_callbacks(callbacks: Sequence[Any], variables: Variables | None = None) -> bytes:
     """Pickle the callbacks and the variables that they use, without the model that ``fit`` set on them.
 
+    What else refers to the model, or to a part of it, refers to that of the first worker there.
+
     Raises
     ------
     TypeError
         One of them holds something that can't be sent; the message names it.
     """
-    parts = [(type(callback), _held(callback)) for callback in callbacks]
+    variables = variables or Variables()
+    attributes_of_each = [(type(callback), _held(callback)) for callback in callbacks]
     try:
         # In one pickle, so that what callbacks share they share there, too.
-        return bytes(cloudpickle.dumps((parts, [] if variables is None else variables.sent)))
+        return _dumps((attributes_of_each, variables.sent, list(variables.parts)), variables.parts)
     except Exception as error:
-        name = next(
-            (cls.__name__ for cls, attributes in parts if not _can_travel((cls, attributes))), parts[0][0].__name__
-        )
+        names = [cls.__name__ for cls, _ in attributes_of_each]
+        can_travel = [_can_travel(each, variables.parts) for each in attributes_of_each]
+        name = names[can_travel.index(False) if False in can_travel else 0]
+        text = f"Callback {name} can't be sent to the first worker, where callbacks run"
+        if isinstance(error, _SharedLayerError):
+            raise TypeError(f"{text}: {error}") from error
         raise TypeError(
-            f"Callback {name} can't be sent to the first worker, where callbacks run: {type(error).__name__}: {error}. "
+            f"{text}: {type(error).__name__}: {error}. "
             "It holds a lock, a file or a connection; open that in on_train_begin instead."
         ) from error
 
 
-def _can_travel(value: Any) -> bool:
+class _SharedLayerError(TypeError):
+    """A callback holds another model, which has a layer of the one that is trained."""
+
+
+def _dumps(value: Any, parts: dict[str, Any]) -> bytes:
+    if not parts:
+        return bytes(cloudpickle.dumps(value))
+    from dask_train.keras_models.parts import trained_within
+
+    def check(each: Any) -> None:
+        if (layer := trained_within(each, parts)) is not None:
+            raise _SharedLayerError(
+                f"it holds the model {each.name!r}, which has the layer {layer.name!r} of the model that is trained, "
+                "and would get a copy of it, which training does not change. Make that model in on_train_begin, of "
+                "the layers of self.model."
+            )
+
+    return dumps_with_parts(value, parts, check)
+
+
+def _can_travel(value: Any, parts: dict[str, Any]) -> bool:
     try:
-        cloudpickle.dumps(value)
+        _dumps(value, parts)
     except Exception:
         return False
     return True
 
 
-def open_callbacks(sent: bytes) -> tuple[list[Any], Variables]:
-    """Return the callbacks, in the first worker, and the variables that they use."""
+def open_callbacks(sent: bytes, parts: Mapping[str, Any] | None = None) -> tuple[list[Any], Variables]:
+    """Return the callbacks, in the first worker, and the variables that they use.
+
+    Parameters
+    ----------
+    sent
+        By the client.
+    parts
+        Of the model that is trained here, by keys.
+    """
     if not sent:
         return [], Variables()
-    callbacks = []
-    parts, variables = pickle.loads(sent)  # noqa: S301 - sent by the client, as all Dask tasks are
-    for cls, attributes in parts:
+    callbacks, parts = [], dict(parts or {})
+    attributes_of_each, variables, keys = Variables(parts=parts).reader({})(sent)
+    for cls, attributes in attributes_of_each:
         callback = cls.__new__(cls)
         callback.__dict__.update({"params": None, "_model": None, **attributes})
         callbacks.append(callback)
-    return callbacks, Variables.opened(variables, callbacks)
+    # Without others, which could not be read where the callbacks come from.
+    return callbacks, Variables.opened(variables, callbacks, {key: parts[key] for key in keys if key in parts})
 
 
 def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
@@ -99,15 +135,15 @@ def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
     return _pickled([_held(callback) for callback in callbacks], variables)
 
 
-def progress_of(callbacks: Sequence[Any]) -> list[CallbackProgress]:
-    """Return the progress of each callback, before training begins."""
-    return [CallbackProgress(each, _without_progress(each)) for each in callbacks]
+def progress_of(callbacks: Sequence[Any], parts: Mapping[str, Any] | None = None) -> list[CallbackProgress]:
+    """Return the progress of each callback, before training begins; ``parts`` are those of the model, by keys."""
+    return [CallbackProgress(each, _without_progress(each), parts) for each in callbacks]
 
 
 def held_by(callbacks: Sequence[CallbackProgress], variables: Variables) -> list[CallbackState]:
     """Return what training has changed in each callback so far, and in the variables."""
     names = [*(type(one.callback).__qualname__ for one in callbacks), _VARIABLES]
-    states = _pickled([one.changed() for one in callbacks], variables)
+    states = _pickled([_without_copies(one.changed(), variables.parts) for one in callbacks], variables)
     return [CallbackState(name, state) for name, state in zip(names, states, strict=True)]
 
 
@@ -144,6 +180,18 @@ def _pickled(attributes_of_each: Sequence[dict[str, Any]], variables: Variables)
         except Exception:
             states.append(b"")
     return [*states, pickle.dumps(variables.states(used))]
+
+
+def _without_copies(attributes: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """Leave out models that have layers of the one that is trained: of a checkpoint they would have copies.
+
+    Callbacks that continue have made them of their own model when training began.
+    """
+    if not parts:
+        return attributes
+    from dask_train.keras_models.parts import trained_within
+
+    return {name: value for name, value in attributes.items() if trained_within(value, parts) is None}
 
 
 def matched(

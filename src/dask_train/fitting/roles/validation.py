@@ -127,7 +127,7 @@ class ValidationBeside:
                 )
                 continue
             for epoch, value in zip(of, values, strict=True):
-                if not math.isnan(value):
+                if not (isinstance(value, float) and math.isnan(value)):  # else it may be of several classes
                     self._spool.scores.setdefault(epoch, {})[name] = value
 
     def finish(self) -> None:

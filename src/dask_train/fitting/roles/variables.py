@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import copy
 import functools
-import io
-import pickle
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
+from dask_train.fitting.roles.pickled_parts import dumps_with_parts, loads_with_parts
 from dask_train.identity.code import IN_PYTHON, module_of
 from dask_train.identity.digest import digest
 from dask_train.identity.instructions import assigned_names, global_names
@@ -111,22 +109,26 @@ class Variables:
         What each of them holds at first.
     touched
         Keys of those that have been seen to hold something else since, though they may hold the same again.
+    parts
+        Of the model that is trained, by keys that are the same where it is trained and here.
     """
 
     known: dict[str, Variable] = field(default_factory=dict)
     before: dict[str, list[Any]] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
+    parts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, callbacks: Any) -> Variables:
+    def of(cls, callbacks: Any, parts: Mapping[str, Any] | None = None) -> Variables:
         """Look for the variables of callbacks, where these are sent."""
-        return cls.opened(_Search().of(callbacks))
+        return cls.opened(_Search().of(callbacks), parts=parts)
 
     @classmethod
-    def opened(cls, sent: list[Variable], callbacks: Any = ()) -> Variables:
+    def opened(cls, sent: list[Variable], callbacks: Any = (), parts: Mapping[str, Any] | None = None) -> Variables:
         """Collect variables that came with callbacks in one pickle, and those of modules that callbacks use here."""
         variables = [*sent, *_Search(of_modules=True).of(callbacks)]
-        return cls({each.key: each for each in variables}, {each.key: each.content for each in variables})
+        known, before = {each.key: each for each in variables}, {each.key: each.content for each in variables}
+        return cls(known, before, parts=dict(parts or {}))
 
     @property
     def sent(self) -> list[Variable]:
@@ -147,19 +149,19 @@ class Variables:
         return [name_of(key) for key, state in self.states().items() if not state]
 
     def dumps(self, value: Any, used: set[str] | None = None) -> bytes:
-        """Pickle a value in which variables stand for themselves, wherever it is read; note which in ``used``."""
+        """Pickle a value in which variables stand for themselves, wherever it is read; note which in ``used``.
+
+        So do parts of the model.
+        """
         keys = {id(each.holder): key for key, each in self.known.items() if not each.name and each.comes_back}
 
-        class Pickler(cloudpickle.Pickler):
-            def persistent_id(self, each: Any) -> str | None:
-                key = keys.get(id(each))
-                if key is not None and used is not None:
-                    used.add(key)
-                return key
+        def key_of(each: Any) -> str | None:
+            key = keys.get(id(each))
+            if key is not None and used is not None:
+                used.add(key)
+            return key
 
-        data = io.BytesIO()
-        Pickler(data).dump(value)
-        return data.getvalue()
+        return dumps_with_parts(value, self.parts, key_of)
 
     def states(self, used: Set[str] = frozenset()) -> dict[str, bytes]:
         """Return what the changed ones hold, and those that values use, pickled; empty for what can't come back."""
@@ -185,16 +187,15 @@ class Variables:
         """Read what :meth:`dumps` has pickled, with the variables of this process; ``states`` for those it lacks."""
         others: dict[str, Any] = {}
 
-        class Unpickler(pickle.Unpickler):
-            def persistent_load(_, key: str) -> Any:  # noqa: N805 - self is the variables
-                if key in self.known:
-                    return self.known[key].holder
-                if key not in others:
-                    others[key] = read(states[key])
-                return others[key]
+        def of_key(key: str) -> Any:
+            if key in self.known:
+                return self.known[key].holder
+            if key not in others:
+                others[key] = read(states[key])
+            return others[key]
 
         def read(data: bytes) -> Any:
-            return Unpickler(io.BytesIO(data)).load()
+            return loads_with_parts(data, self.parts, of_key)
 
         return read
 

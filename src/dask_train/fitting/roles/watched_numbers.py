@@ -43,7 +43,8 @@ class WatchedNumbers:
 
     def changed(self) -> Numbers:
         """Return those that are others than were noted."""
-        return {key: value for key, value in self._now().items() if key not in self._seen or value != self._seen[key]}
+        now = self._now().items()
+        return {key: value for key, value in now if key not in self._seen or not _same(value, self._seen[key])}
 
     def check_trainable(self) -> None:
         """Check that the same weights are trainable.
@@ -81,3 +82,7 @@ def _is_number(name: str, value: Any) -> bool:
     if isinstance(value, bool | np.bool_):
         return not name.startswith("_")  # Keras notes by others what it has done
     return isinstance(value, int | float | np.number)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - NaN, of any kind of number

@@ -34,6 +34,7 @@ from dask_train.fitting.roles.validation import Validation
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.roles.weights import Weights, seeds_of_rank
 from dask_train.fitting.spec import VALIDATION, FitTask
+from dask_train.keras_models.parts import parts_by_key
 from dask_train.keras_models.serialization import model_to_parts, parts_to_model, restore_parts
 from dask_train.keras_models.torch_state import seed_torch
 from dask_train.role.dataset import DataSet
@@ -81,12 +82,13 @@ class Worker(ABC):
         self.leads = session.rank == 0
         here = task.in_process
         self.model = parts_to_model(task.header, task.arrays) if here is None else here.model
+        parts = parts_by_key(self.model) if self.leads else {}  # as where it comes from; building may add layers
         build(self.model, task.columns.with_rows(self.data.schema))
         seed_torch(task.random, task.seed, session.rank)
-        self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"")
+        self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"", parts)
         if here is not None:
-            self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks)
-        self._progress = progress_of(self.callbacks)
+            self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks, parts)
+        self._progress = progress_of(self.callbacks, self.variables.parts)
         self.share = RowFraction()
         self._reading = ExitStack()  # what validation reads
         self._warnings: list[str | None] = []

@@ -22,6 +22,8 @@ class CallbackProgress:
         As it is before training begins.
     left_out
         Names of attributes that are neither progress nor arguments. Default: none.
+    parts
+        Of the model, by keys: training changes what they hold, and not what the callback was passed. Default: none.
 
     Examples
     --------
@@ -30,9 +32,11 @@ class CallbackProgress:
     >>> CallbackProgress(callback_of_another_call).take(kept)
     """
 
-    def __init__(self, callback: Any, left_out: Collection[str] = ()) -> None:
+    def __init__(self, callback: Any, left_out: Collection[str] = (), parts: Mapping[str, Any] | None = None) -> None:
         self.callback, self._left_out = callback, frozenset(left_out)
-        self._began = {name: _digest(value) for name, value in self._attributes().items()}
+        self._parts = dict(parts or {})  # kept, so that no other object gets the id of one
+        self._names = {id(part): key for key, part in self._parts.items()}
+        self._began = {name: self._digest(value) for name, value in self._attributes().items()}
         self._changed: set[str] = set()
 
     def note(self) -> None:
@@ -40,7 +44,7 @@ class CallbackProgress:
         for name, value in self._attributes().items():
             if name not in self._changed:
                 began = self._began.get(name)
-                if began is None or began != _digest(value):
+                if began is None or began != self._digest(value):
                     self._changed.add(name)
 
     def changed(self) -> dict[str, Any]:
@@ -65,6 +69,12 @@ class CallbackProgress:
     def _attributes(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self.callback).items() if name not in self._left_out}
 
+    def _digest(self, value: Any) -> str | None:
+        try:
+            return digest(value, names=self._names)
+        except Exception:  # such as of a lock, or of an object whose own method for pickle fails
+            return None
+
 
 def without_code(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out functions that travel by value: a checkpoint must not bring back code of then."""
@@ -73,10 +83,3 @@ def without_code(attributes: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in attributes.items()
         if not (isinstance(value, FunctionType) and module_of(value) is None)
     }
-
-
-def _digest(value: Any) -> str | None:
-    try:
-        return digest(value)
-    except Exception:  # such as of a lock, or of an object whose own method for pickle fails
-        return None

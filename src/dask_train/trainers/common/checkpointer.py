@@ -14,8 +14,10 @@ from dask_train.checkpoint.policy import is_due
 from dask_train.errors import CheckpointError
 from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
+from dask_train.run.stop_rule import number
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.score_names import NO_NUMBER, is_number
 from dask_train.trainers.common.task import LoopTask
 
 
@@ -153,7 +155,8 @@ class Checkpointer:
         Raises
         ------
         ValueError
-            The logs have no score of the name that ``best=`` has, or Keras can't tell whether less or more is better.
+            The logs have no score of the name that ``best=`` has, or one that is no number, or Keras can't tell whether
+            less or more is better.
         """
         self._score = None
         if self._of is None:
@@ -166,10 +169,12 @@ class Checkpointer:
                     f"{', '.join(logs)}. Name one of these in dt.Checkpoint(best=...)."
                 )
             return
+        if not (self.judges_later or is_number(logs[self._of])):
+            raise ValueError(f"The best checkpoint is to be known by {self._of!r}, {NO_NUMBER}")
         if self._mode == AUTO:
             self._mode = self._mode_of(model, self._of)
         if not self.judges_later:
-            self._score = float(logs[self._of])
+            self._score = number(logs[self._of])
 
     def expect_scores(self, epochs: Collection[int]) -> None:
         """Expect scores of these epochs only, which a scorer works on, or will; from any thread."""
@@ -312,7 +317,7 @@ class Checkpointer:
         if best is not None:
             self._best_score, self._mode = best.score, best.mode
         elif self._of not in (None, checkpoint.judged_by) and not all(
-            map(math.isnan, checkpoint.history.get(self._of or "", []))
+            map(math.isnan, map(number, checkpoint.history.get(self._of or "", [])))
         ):  # else no epoch has ended with a number, or callbacks have set other weights after each
             raise CheckpointError(
                 f"The best checkpoint is to be known by {self._of!r}, and this training went through "

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dask_train.arguments import nearest
 from dask_train.role.messaging import RESERVED_NAMES
-from dask_train.run.stop_rule import EPOCH
+from dask_train.run.stop_rule import EPOCH, of_one
+
+# Why a score can't be compared, and what to do.
+NO_NUMBER = (
+    "which is not one number. Name another score, or let the metric give one: F1Score and FBetaScore of Keras take "
+    "average='macro', R2Score class_aggregation='uniform_average'."
+)
 
 
 def score_name(name: str) -> str:
@@ -17,7 +23,7 @@ def score_name(name: str) -> str:
 
 def scores_of(logs: dict[str, Any] | None) -> dict[str, Any]:
     """Return the numbers among logs."""
-    return {score_name(name): float(value) for name, value in (logs or {}).items() if _is_number(value)}
+    return {score_name(name): float(of_one(value)) for name, value in (logs or {}).items() if is_number(value)}
 
 
 def check_stop_told(awaited: Iterable[str], reported: Iterable[str], unit: str = EPOCH) -> None:
@@ -39,9 +45,23 @@ def check_stop_told(awaited: Iterable[str], reported: Iterable[str], unit: str =
         )
 
 
-def _is_number(value: Any) -> bool:
+def check_stop_numbers(awaited: Iterable[str], history: Mapping[str, Sequence[Any]]) -> None:
+    """Check that the scores that a rule looks at are numbers, after an epoch.
+
+    Raises
+    ------
+    ValueError
+        One is not.
+    """
+    no_numbers = {score_name(name) for name, values in history.items() if values and not is_number(values[-1])}
+    if several := sorted(no_numbers.intersection(awaited)):
+        raise ValueError(f"stop looks at {several[0]}, {NO_NUMBER}")
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a score is a number, or an array of one."""
     try:
-        float(value)
+        float(of_one(value))
     except (TypeError, ValueError):
         return False
     return True

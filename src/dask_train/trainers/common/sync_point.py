@@ -24,7 +24,7 @@ from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 from dask_train.trainers.common.in_place import Borders, OwnState
 from dask_train.trainers.common.outcome import Outcome, Read
 from dask_train.trainers.common.rank_state import RankState
-from dask_train.trainers.common.score_names import check_stop_told, scores_of
+from dask_train.trainers.common.score_names import check_stop_numbers, check_stop_told, scores_of
 from dask_train.trainers.common.task import LoopTask
 
 
@@ -379,6 +379,7 @@ class SyncedLoop(ABC):
             self._session.report(**{unit: number}, **more, **scores_of(scores))
             awaited = self._task.stop_names | self._rules.names
             check_stop_told(awaited, self.history, unit)
+            check_stop_numbers(awaited, self.history)
             self._checkpointer.scored(None, scores)
             self._stop_reason = self._rules.met(self.history, self._reported_epochs)
 

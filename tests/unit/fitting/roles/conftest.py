@@ -20,10 +20,12 @@ from dask_train.data.segment import Segment
 from dask_train.errors import StalledError
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
+from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.spec import VALIDATION, FitTask
 from dask_train.frameworks.base import RoleInfo
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.tensorflow.adapter import TensorFlowFramework
+from dask_train.keras_models.parts import parts_by_key
 from dask_train.keras_models.serialization import model_to_parts
 from dask_train.role.equipment import Equipment
 from dask_train.role.meeting import Meeting
@@ -109,7 +111,8 @@ def fitted(pool: Any, table_of: Any, mapped: Any, tmp_path: Path) -> Callable[..
         places = {"columns": Columns.of_batch(len(arrays))}
         if validation:
             places["validation_columns"] = Columns.of_batch(len(validation))
-        task = {"header": header, "arrays": weights, "callbacks": send_callbacks(list(callbacks)), **places, **task}
+        sent = send_callbacks(list(callbacks), Variables(parts=parts_by_key(model)))
+        task = {"header": header, "arrays": weights, "callbacks": sent, **places, **task}
         me = RoleInfo(role="worker", rank=0, counts={"worker": 1}, host="127.0.0.1", num_threads=1)
         link = Link({VALIDATION: laid_out(validation, ())} if validation else {}, stop_reason)
         descriptor = os.memfd_create("account")

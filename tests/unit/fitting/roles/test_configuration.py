@@ -76,6 +76,31 @@ def test_the_same_program_goes_on_though_keras_counts_names(make, tmp_path):
     differ(stored(tmp_path), begun(make()))
 
 
+class Configured(layers.Layer):
+    """Tells a dict of its own by the name of what Keras has in each config."""
+
+    def __init__(self, config, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+
+    def call(self, x):
+        return x * self.config["scale"]
+
+    def get_config(self):
+        return {**super().get_config(), "config": dict(self.config)}
+
+
+def test_a_layer_may_have_a_dict_of_its_own_that_is_called_config():
+    def made(scale):
+        model = keras.Sequential([keras.Input((6,)), Configured({"scale": scale, "name": "own"}), layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    differ(begun(made(2.0)), begun(made(2.0)))
+    with pytest.raises(CheckpointError, match=r"scale was 2\.0, and is 3\.0"):
+        differ(begun(made(2.0)), begun(made(3.0)))
+
+
 def test_a_model_goes_on_that_was_built_and_trained_since():
     model = sequential()
     then = begun(model)

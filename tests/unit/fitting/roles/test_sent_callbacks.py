@@ -75,6 +75,54 @@ def test_one_that_can_not_be_sent_is_named():
     assert told.value.__cause__ is not None
 
 
+class Part:
+    """A layer or a model that is trained; a copy of it is another one."""
+
+
+def test_parts_of_the_model_are_those_of_the_model_where_callbacks_run():
+    model, layer, other, theirs = Part(), Part(), Part(), {"model": Part(), "layer 1": Part(), "layer 2": Part()}
+    mine = Counting(0)
+    mine.look, mine.layers, mine.other = lambda: model, {"one": layer}, other
+    variables = Variables.of([mine], {"model": model, "layer 1": layer})
+    (there,), opened = open_callbacks(send_callbacks([mine], variables), theirs)
+    assert there.look() is theirs["model"]
+    assert there.layers["one"] is theirs["layer 1"]
+    assert there.other not in (other, *theirs.values())
+    assert opened.parts == {"model": theirs["model"], "layer 1": theirs["layer 1"]}, "which can come back"
+    there.last = [theirs["model"]]
+    take_states([mine], states_of([there], opened), variables)
+    assert mine.last == [model]
+    assert mine.layers["one"] is layer
+
+
+def test_parts_of_the_model_in_a_checkpoint_are_those_of_the_model_that_continues():
+    mine, theirs = {"model": Part()}, {"model": Part()}
+    earlier, later = Counting(0), Counting(0)
+    progress = progress_of([earlier])
+    earlier.last = mine["model"]
+    kept = held_by(progress, Variables(parts=mine))
+    states, lost = matched([later], kept, Variables(parts=theirs))
+    take_states([later], states, Variables(parts=theirs))
+    assert (lost, later.last) == ([], theirs["model"])
+    with pytest.raises(CheckpointError, match="refers to model of a model, which the model here does not have"):
+        matched([later], kept, Variables())
+
+
+def test_another_model_that_has_a_layer_of_the_one_that_is_trained_is_refused_and_left_out_of_checkpoints():
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3, name="inner"), keras.layers.Dense(1)])
+    mine = Counting(1)
+    progress = progress_of([mine])
+    mine.inner = keras.Model(model.inputs, model.layers[0].output, name="looking")
+    variables = Variables(parts={"model": model, "layer 1": model.layers[0]})
+    with pytest.raises(TypeError, match=r"Callback Counting .* holds the model 'looking', which has the layer 'inner'"):
+        send_callbacks([Counting(0), mine], variables)
+    (kept, _) = held_by(progress, variables)
+    later = Counting(0)
+    take_states(progress_of([later]), [kept.state, b""], variables)
+    assert "inner" not in vars(later)
+
+
 def test_what_they_have_come_to_hold_comes_back():
     mine, there = [Counting(1), Counting(2)], [Counting(10), Counting(20)]
     mine[0].own = "stays"

@@ -15,7 +15,10 @@ from dask_train.errors import DataError
 from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.entry import KerasTrialRole
 from dask_train.fitting.roles.metrics import StepLogs
+from dask_train.fitting.roles.sent_callbacks import take_states
 from dask_train.fitting.roles.synchronous import SynchronousWorker, fit_synchronously
+from dask_train.fitting.roles.variables import Variables
+from dask_train.keras_models.parts import parts_by_key
 from dask_train.keras_models.serialization import parts_to_model, restore_parts
 from dask_train.searching.model_trials import TrialSession
 from dask_train.searching.worker import TrialRequest
@@ -42,6 +45,32 @@ def check_alike(outcome, wanted, told):
         assert one.numpy().tobytes() == other.numpy().tobytes(), one.path
     assert outcome.history == told.history
     assert outcome.epoch == told.epoch
+
+
+def test_callbacks_that_refer_to_the_model_by_other_names_act_on_the_one_that_is_trained(fitted):
+    model = made(run_eagerly=True)
+
+    class Watching(keras.callbacks.Callback):
+        def __init__(self, watched):
+            super().__init__()
+            self.watched, self.layers, self.optimizer, self.seen = watched, watched.layers, watched.optimizer, []
+
+        def on_epoch_end(self, epoch, logs=None):
+            loss = self.watched.evaluate(X, Y, verbose=0)
+            self.seen = [loss, float(keras.ops.sum(self.layers[0].kernel)), int(self.optimizer.iterations)]
+
+    watching = Watching(model)
+    stopping = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, _: setattr(model, "stop_training", epoch == 1),
+    )
+    outcome = fitted(model, X, Y, batch_size=25, epochs=5, callbacks=[watching, stopping]).outcome
+    take_states([watching], outcome.callbacks, Variables(parts=parts_by_key(model)))
+    trained = parts_to_model(outcome.header, outcome.arrays)
+    assert outcome.epoch == [0, 1]
+    assert watching.seen[0] == pytest.approx(trained.evaluate(X, Y, verbose=0))
+    assert watching.seen[1:] == [float(keras.ops.sum(trained.layers[0].kernel)), 4]
+    assert (watching.watched, watching.optimizer) == (model, model.optimizer)
+    assert all(one is other for one, other in zip(watching.layers, model.layers, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dask_train.fitting.roles.validation import ValidationBeside
@@ -70,6 +71,12 @@ def test_a_checkpoints_history_is_taken_over_without_its_gaps(beside, values, of
     assert history == {"loss": [4, 3, 2, 1]}, "Keras goes on with the rest"
     assert beside.spool.scores == {epoch: {"val_loss": value} for epoch, value in of.items()}
     assert beside.notices == []
+
+
+def test_scores_of_several_classes_have_no_gaps(beside):
+    each = np.array([0.5, math.nan])
+    beside.validation.take_known({"val_f1": [math.nan, each, math.nan, each]}, range(4))
+    assert beside.spool.scores == {1: {"val_f1": each}, 3: {"val_f1": each}}
 
 
 def test_values_of_which_nobody_knows_the_epochs_are_not_guessed_at(beside):

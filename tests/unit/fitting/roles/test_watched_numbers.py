@@ -62,6 +62,18 @@ def test_numbers_that_were_set_are_found():
     assert not other.stop_training, "workers agree on it in another way"
 
 
+def test_what_is_not_a_number_stays_the_same():
+    model = made()
+    model.loss_weight, model.dropout.own = float("nan"), np.float32("nan")
+    watched = WatchedNumbers(model)
+    watched.note()
+    model.loss_weight = np.float32("nan")
+    assert watched.changed() == {}
+    model.loss_weight = 0.5
+    model.optimizer.weight_decay = float("nan")
+    assert len(watched.changed()) == 2
+
+
 def test_all_workers_have_what_callbacks_of_the_first_one_set(on_each_rank):
     """Also one that takes the place of another later."""
     models = [made() for _ in range(3)]

@@ -71,3 +71,21 @@ def test_arguments_are_known_again():
     assert begun(2).has_arguments(arguments)
     assert not begun(3).has_arguments(arguments)
     assert CallbackProgress(progress.callback).has_arguments(arguments), "though it has been used"
+
+
+def test_a_part_of_the_model_is_the_same_argument_whatever_it_holds():
+    """Also in a closure, and in another call that trains a model with other weights."""
+
+    def of(part, limit):
+        callback = Waiting(2)
+        callback.part, callback.look = part, lambda: len(part) < limit
+        return CallbackProgress(callback, left_out=("model",), parts={"layer 0": part})
+
+    part = [0.5]
+    earlier = of(part, 3)
+    part.append(0.7)
+    assert earlier.changed() == {}
+    arguments = earlier.arguments()
+    assert {"part", "look"} <= arguments.keys()
+    assert of([0.1], 3).has_arguments(arguments)
+    assert not of([0.1], 4).has_arguments(arguments)

@@ -198,6 +198,16 @@ def test_a_best_one_that_is_not_there_is_told_of(make):
     assert make(best="loss", resume=True)[0].load() is not None, "it was begun with best=, and may still have one"
 
 
+def test_the_best_one_is_known_by_one_number(make):
+    keeper, _ = make(best="loss")
+    keeper.scored(None, {"loss": np.array([0.5])})
+    keeper.keep(kept(keeper, history={"loss": [np.array([0.5])]}))
+    keeper.finish()
+    assert keeper.best().history == {"loss": [0.5]}
+    with pytest.raises(ValueError, match=r"known by 'loss', which is not one number\. Name another score"):
+        keeper.scored(None, {"loss": np.zeros(3)})
+
+
 def written(keeper):
     """Wait for what is being written; scores may come yet."""
     while (thread := keeper._writing) is not None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_train.role.messaging import RESERVED_NAMES
-from dask_train.trainers.common.score_names import score_name, scores_of
+from dask_train.trainers.common.score_names import check_stop_numbers, score_name, scores_of
 
 
 @pytest.mark.parametrize("name", [*RESERVED_NAMES, "epoch", "step", "num_steps", "trial"])
@@ -25,10 +25,18 @@ def test_no_metric_takes_the_place_of_what_a_report_adds(name):
 
 def test_numbers_are_taken_and_nothing_else():
     logs = {"a": 1, "b": np.float32(0.5), "c": "0.25", "d": "text", "e": None, "f": [1, 2], "g": np.array(2.0)}
-    assert scores_of(logs) == {"a": 1.0, "b": 0.5, "c": 0.25, "g": 2.0}
+    logs |= {"of one": np.array([3.0]), "of two": np.zeros(2)}
+    assert scores_of(logs) == {"a": 1.0, "b": 0.5, "c": 0.25, "g": 2.0, "of one": 3.0}
     assert {type(value) for value in scores_of(logs).values()} == {float}
     assert math.isnan(scores_of({"loss": math.nan})["loss"])
 
 
 def test_no_logs_are_no_scores():
     assert scores_of(None) == scores_of({}) == {}
+
+
+def test_a_rule_that_looks_at_several_numbers_is_told_so():
+    history = {"f1": [np.zeros(2)], "one": [np.zeros(1)], "loss": [0.5], "val_loss": []}
+    check_stop_numbers(["one", "loss", "val_loss", "epoch"], history)
+    with pytest.raises(ValueError, match=r"^stop looks at f1, which is not one number.* take average='macro'"):
+        check_stop_numbers(["loss", "f1"], history)
