@@ -214,8 +214,10 @@ def _are_rounded(values: Sequence[Any], array: np.ndarray) -> bool:
     if array.dtype.kind not in "fc" or array.dtype == np.float16:  # which has none of that size
         return False
     is_large = np.isfinite(array) & (np.abs(array) >= 2.0**53)
-    rows = np.flatnonzero(is_large.reshape(len(values), -1).any(axis=1)) if is_large.any() else ()
-    return any(_is_rounded(values[row]) for row in rows)
+    if not is_large.any():
+        return False
+    rows = np.flatnonzero(is_large.reshape(len(values), -1).any(axis=1))
+    return any(_is_rounded(values[int(row)]) for row in rows)
 
 
 def _column(what: str, number: int, name: str, values: list[Any]) -> Any:
