@@ -13,6 +13,7 @@ from dask_train.compat.keras.compiled import metrics_passed
 from dask_train.compat.keras.layers import flatten_layers, own_variables_by_kind
 from dask_train.keras_models import state
 from dask_train.keras_models.held import held
+from dask_train.keras_models.remaking import is_of_keras
 
 
 def parts_by_key(model: Any) -> dict[str, Any]:
@@ -40,7 +41,10 @@ def parts_by_key(model: Any) -> dict[str, Any]:
         parts[f"inner {key}"] = state.innermost(optimizer)
         parts.update({f"variable {place} of {key}": each for place, each in enumerate(optimizer.variables)})
     for where, metric in held(model, lambda value: isinstance(value, keras.Metric)):
-        parts[f"metric {where} {of_all}"] = metric
+        number, name, *_ = where
+        # What a script sets on a layer of Keras' own does not travel with it.
+        if str(name).startswith("_") or not is_of_keras(type(layers[number])):
+            parts[f"metric {where} {of_all}"] = metric
     compiled = keras.tree.flatten([model.loss, list(metrics_passed(model).values())] if model.compiled else [])
     for place, each in enumerate(compiled):
         if isinstance(each, keras.losses.Loss | keras.Metric):
@@ -59,11 +63,21 @@ def trained_within(value: Any, parts: dict[str, Any]) -> Any:
     known = {id(each) for each in parts.values()}
     if id(value) in known:
         return None
-    return next(
-        (
-            layer
-            for layer in flatten_layers(value)
-            if id(layer) in known and layer.trainable and (layer.variables or not layer.built)
-        ),
-        None,
-    )
+    return next((layer for layer in flatten_layers(value) if id(layer) in known and _is_changed(layer)), None)
+
+
+def holds_trained(value: Any, parts: dict[str, Any]) -> bool:
+    """Return whether a value is, or has in containers, another model for which :func:`trained_within` finds a layer."""
+    if isinstance(value, dict):
+        return any(holds_trained(each, parts) for each in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(holds_trained(each, parts) for each in value)
+    return trained_within(value, parts) is not None
+
+
+def _is_changed(layer: Any) -> bool:
+    """Return whether training changes what a layer has itself: not if it is frozen, or adapts before."""
+    if not layer.trainable:
+        return False
+    trainable, others, _ = own_variables_by_kind(layer)
+    return not layer.built or bool(trainable) or (bool(others) and not hasattr(layer, "adapt"))

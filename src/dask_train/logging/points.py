@@ -11,6 +11,10 @@ from typing import Any
 from dask_train.logging.base import Score
 from dask_train.scores import AXES, CurveNames, is_number, values_of
 
+# Roles whose names have no prefix if no other role has reported them before. All others always have one: which of
+# several roles reports first may differ from run to run, and trackers compare curves of one name.
+_PLAIN = frozenset({"worker", "scorer"})
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -63,7 +67,8 @@ class Points:
         before, along, step = self._place(score, role, rank)
         within = (f"rank {rank}/" if rank else "") + before
         for name, value in values_of(score).items():
-            curve = self._names.prefix(name, str(role)) + within + name
+            prefix = self._names.prefix(name, role) if role in _PLAIN else f"{role}/"
+            curve = prefix + within + name
             yield Point(curve, value, step, float(score.get("time", 0.0)), along)
 
     def _place(self, score: Score, role: Any, rank: Any) -> tuple[str, str, int]:

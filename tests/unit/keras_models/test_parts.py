@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from dask_train.keras_models.parts import parts_by_key, trained_within
+from dask_train.keras_models.parts import holds_trained, parts_by_key, trained_within
 from dask_train.keras_models.serialization import model_to_parts, parts_to_model
 
 
@@ -65,5 +65,26 @@ def test_another_model_has_layers_of_this_one_that_training_changes():
     inner = keras.Model(model.inputs, model.layers[1].output)
     assert trained_within(inner, parts) is model.layers[1]
     assert trained_within(model, parts) is trained_within(functional(), parts) is trained_within([inner], parts) is None
+    assert holds_trained({"probes": [inner]}, parts)
+    assert not holds_trained([1, {"model": model}], parts)
     model.layers[1].trainable = False
     assert trained_within(inner, parts) is None
+
+
+def test_layers_that_training_does_not_change_may_be_in_another_model():
+    scale, drop, normal = (
+        layers.Normalization(),
+        layers.Dropout(0.5),
+        layers.BatchNormalization(center=False, scale=False),
+    )
+    x = keras.Input((4,))
+    scale.adapt(np.ones((2, 4)))
+    parts = parts_by_key(keras.Model(x, layers.Dense(1)(normal(drop(scale(x))))))
+    assert trained_within(keras.Sequential([scale, drop, layers.Dense(2)]), parts) is None
+    assert trained_within(keras.Sequential([scale, normal]), parts) is normal
+
+
+def test_a_metric_that_does_not_travel_with_the_model_is_no_part_of_it():
+    model = functional()
+    model.seen = keras.metrics.Mean()
+    assert all(each is not model.seen for each in parts_by_key(model).values())

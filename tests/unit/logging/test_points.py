@@ -50,6 +50,7 @@ def test_a_name_is_of_the_role_that_reports_it_first() -> None:
     found = [point.name for point in points.of([score(loss=2.0), score("scorer", loss=1.0, auc=0.5), score(auc=0.6)])]
     assert found == ["loss", "scorer/loss", "auc", "worker/auc"]
     assert [point.name for point in points.of([score("scorer", rank=1, loss=1.0)])] == ["scorer/rank 1/loss"]
+    assert [point.name for point in points.of([score("chief", loss=1.0, best=1.0)])] == ["chief/loss", "chief/best"]
     (later,) = points.of([score("scorer", epoch=0, step=1, num_steps=4, loss=1.0)])
     assert later.name == "scorer/step/loss"
 

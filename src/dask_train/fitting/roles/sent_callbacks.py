@@ -189,9 +189,9 @@ def _without_copies(attributes: dict[str, Any], parts: dict[str, Any]) -> dict[s
     """
     if not parts:
         return attributes
-    from dask_train.keras_models.parts import trained_within
+    from dask_train.keras_models.parts import holds_trained
 
-    return {name: value for name, value in attributes.items() if trained_within(value, parts) is None}
+    return {name: value for name, value in attributes.items() if not holds_trained(value, parts)}
 
 
 def matched(
