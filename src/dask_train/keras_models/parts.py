@@ -43,7 +43,7 @@ def parts_by_key(model: Any) -> dict[str, Any]:
     for where, metric in held(model, lambda value: isinstance(value, keras.Metric)):
         number, name, *_ = where
         # What a script sets on a layer of Keras' own does not travel with it.
-        if str(name).startswith("_") or not is_of_keras(type(layers[number])):
+        if name in ("_compile_metrics", "_loss_tracker") or not is_of_keras(type(layers[number])):
             parts[f"metric {where} {of_all}"] = metric
     compiled = keras.tree.flatten([model.loss, list(metrics_passed(model).values())] if model.compiled else [])
     for place, each in enumerate(compiled):
