@@ -64,6 +64,7 @@ NOT_RUN: dict[Place, str] = {
     ("docs/reference/faults.md", 1): "so does one that grows with its cluster; test_following.py has longer ones",
     ("docs/parameter_servers.md", 1): "so does this one; test_following_servers.py has longer ones",
     ("docs/gpus.md", 0): "it needs a GPU",
+    ("docs/reference/torch_modules.md", 0): "it is a setting of calls that follow; test_templates.py has some",
     **{("docs/vineyard.md", n): "it needs a daemon; tests/cluster/train/test_vineyard.py has one" for n in range(3)},
     ("docs/linear_models.md", 2): "the suite takes a minute; tests/cluster/train runs it with each linear model",
     **{
