@@ -83,17 +83,6 @@ def test_roles_of_both_dask_workers_are_forked_of_one_template(client: Client) -
     assert not forked
 
 
-def test_templates_import_modules_that_users_name(client: Client) -> None:
-    def has_it(session: dt.Session) -> bool:
-        return "wave" in sys.modules
-
-    with dask.config.set({"train.template.imports": ["wave"]}):
-        found = dt.train(has_it, roles={"worker": 2}, framework=Cheap())
-    assert found.results["worker"] == [True, True]
-    assert "sqlite3+wave" in {name for made in templates_of(client).values() for name in made.values()}
-    assert dt.train(has_it, roles={"worker": 1}, framework=Cheap()).results["worker"] == [False]
-
-
 def test_the_doctor_and_the_status_tell_of_them(client: Client, capsys: Any) -> None:
     dt.train(what_i_am, roles={"worker": 2}, framework=Cheap())
     examination = examine(client)
@@ -107,6 +96,17 @@ def test_the_doctor_and_the_status_tell_of_them(client: Client, capsys: Any) -> 
         address.removeprefix("tcp://"): pid for address, pid in pids.items()
     }
     assert all(re.fullmatch(r"sqlite3 .* [\d.]+ MiB +[\d.]+ s", row) for row in rows), rows
+
+
+def test_templates_import_modules_that_users_name(client: Client) -> None:
+    def has_it(session: dt.Session) -> bool:
+        return "wave" in sys.modules
+
+    with dask.config.set({"train.template.imports": ["wave"]}):
+        found = dt.train(has_it, roles={"worker": 2}, framework=Cheap())
+    assert found.results["worker"] == [True, True]
+    assert "sqlite3+wave" in {name for made in templates_of(client).values() for name in made.values()}
+    assert dt.train(has_it, roles={"worker": 1}, framework=Cheap()).results["worker"] == [False]
 
 
 def test_a_killed_template_takes_no_role_with_it(client: Client, until: Any, wait_for: Any, is_alive: Any) -> None:
