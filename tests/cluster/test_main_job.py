@@ -69,6 +69,7 @@ def test_the_demo_trains_and_reports(start: Any, wait_for: Any, tmp_path: Path) 
     wait_for(lambda: not of_session(program.pid), "processes are gone")
 
 
+@pytest.mark.nightly
 def test_a_target_out_of_reach_ends_with_exit_code_1(start: Any, tmp_path: Path) -> None:
     program, output = start(
         DASK, "train", "demo", "--copies", "1", "--workers", "1", "--target", "0.0001", "--max-seconds", "3", "--sync"

@@ -56,6 +56,7 @@ NIGHTLY = (
     "ensemble.py",
     "flights.py",
     "functional.py",
+    "in_graph.py",
     "models_compared.py",
     "moving_models.py",
     "pca.py",

@@ -88,7 +88,7 @@ MOMENTS = [moment for moment in of_modules.MOMENTS if moment != ("training", STE
     ("workers", "rank"),
     [
         (4, 0),
-        (2, 1),
+        pytest.param(2, 1, marks=pytest.mark.nightly),
         pytest.param(4, 3, marks=pytest.mark.nightly),
         pytest.param(2, 0, marks=pytest.mark.nightly),
         pytest.param(3, 1, marks=pytest.mark.nightly),
