@@ -67,6 +67,7 @@ def show_live(driver: Driver, make: MakeDisplay, stop: Callable[[str], None]) ->
                 while not driver.over:
                     _wait_a_while(driver)
                     display.update(seen(driver))
+                display.update(seen(driver))  # it may have ended right after the last look
         except (RuntimeError, TimeoutError, CancelledError):  # the client's loop has ended, and the run with it
             return
         finally:

@@ -175,3 +175,17 @@ def test_without_the_clients_loop_nobody_goes_on_drawing(driver, wait_for, monke
     gone(wait_for)
     assert driver.displays[0].left.is_set()
     gc.collect()
+
+
+def test_a_run_that_ends_right_after_a_look_is_drawn_once_more(driver: Any) -> None:
+    class Ending(Display):
+        def update(self, run: dict[str, Any]) -> None:
+            super().update(run)
+            if run["phase"] == "running":
+                driver.phase, driver.over = "over", True
+
+    display, handle = Ending(None), Handle()
+    show_live(driver, lambda given: display, handle.stop)
+    driver.tell("running")
+    assert display.left.wait(10)
+    assert display.drawn[-1] == "over"
