@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -107,7 +107,7 @@ class KerasModels(ModelKind):
         header, arrays = ({}, []) if in_process and call.run.checkpoint is None else taken_apart(model)
         if (call.workers or 1) > 1 and not settings.ps:
             check_losses(model, (header, arrays), data, prepared)
-        variables = Variables() if in_process else Variables.of(callbacks, parts_of_model(model))
+        variables = Variables() if in_process else Variables.of(callbacks, parts_of_model(model, callbacks))
         task = FitTask(
             header=header,
             arrays=arrays,
@@ -156,7 +156,7 @@ class KerasModels(ModelKind):
         task = FitTask(
             header=header,
             arrays=arrays,
-            callbacks=send_callbacks(callbacks, Variables(parts=parts_of_model(model))),
+            callbacks=send_callbacks(callbacks, Variables(parts=parts_of_model(model, callbacks))),
             **_of_task(model, settings, rows),
             **trial_fields(),
             class_weight=fit_checks.check_weights(settings.class_weight, None, rows.data),
@@ -210,8 +210,10 @@ def taken_apart(model: Any) -> tuple[dict[str, Any], list[Any]]:
     return model_to_parts(model)
 
 
-def parts_of_model(model: Any) -> dict[str, Any]:
-    """Return the parts of a model to which callbacks may refer; imports Keras when it is called."""
+def parts_of_model(model: Any, callbacks: Sequence[Any]) -> dict[str, Any]:
+    """Return the parts of a model to which callbacks may refer, none without callbacks; imports Keras otherwise."""
+    if not callbacks:
+        return {}
     from dask_train.keras_models.parts import parts_by_key
 
     return parts_by_key(model)

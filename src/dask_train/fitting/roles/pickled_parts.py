@@ -13,19 +13,23 @@ import cloudpickle  # type: ignore[import-untyped]
 _PART = "the model's "
 
 
-def dumps_with_parts(value: Any, parts: Mapping[str, Any], key_of: Callable[[Any], str | None]) -> bytes:
+def keys_by_id(parts: Mapping[str, Any]) -> dict[int, str]:
+    """Return what stands in pickles for parts of the model, by the id of each; ``parts`` are by their keys."""
+    return {id(part): f"{_PART}{key}" for key, part in parts.items()}
+
+
+def dumps_with_parts(value: Any, keys: Mapping[int, str], key_of: Callable[[Any], str | None]) -> bytes:
     """Pickle a value in which parts of the model stand for those of the model where it is read.
 
     Parameters
     ----------
     value
         Pickled by value, as cloudpickle does.
-    parts
-        By their keys.
+    keys
+        Of the parts, as :func:`keys_by_id` returns them.
     key_of
         Called with everything else in the value; returns the key of what stands for itself, too.
     """
-    keys = {id(part): f"{_PART}{key}" for key, part in parts.items()}
 
     class Pickler(cloudpickle.Pickler):
         def persistent_id(self, each: Any) -> str | None:

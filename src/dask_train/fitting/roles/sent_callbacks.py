@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles.pickled_parts import dumps_with_parts
+from dask_train.fitting.roles.pickled_parts import dumps_with_parts, keys_by_id
 from dask_train.fitting.roles.variables import Variables
 from dask_train.trainers.common.callback_progress import CallbackProgress, without_code
 
@@ -62,6 +62,8 @@ def send_callbacks(callbacks: Sequence[Any], variables: Variables | None = None)
     TypeError
         One of them holds something that can't be sent; the message names it.
     """
+    if not callbacks:
+        return b""
     variables = variables or Variables()
     attributes_of_each = [(type(callback), _held(callback)) for callback in callbacks]
     try:
@@ -97,7 +99,7 @@ def _dumps(value: Any, parts: dict[str, Any]) -> bytes:
                 "the layers of self.model."
             )
 
-    return dumps_with_parts(value, parts, check)
+    return dumps_with_parts(value, keys_by_id(parts), check)
 
 
 def _can_travel(value: Any, parts: dict[str, Any]) -> bool:

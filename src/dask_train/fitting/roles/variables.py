@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.fitting.roles.pickled_parts import dumps_with_parts, loads_with_parts
+from dask_train.fitting.roles.pickled_parts import dumps_with_parts, keys_by_id, loads_with_parts
 from dask_train.identity.code import IN_PYTHON, module_of
 from dask_train.identity.digest import digest
 from dask_train.identity.instructions import assigned_names, global_names
@@ -130,6 +130,10 @@ class Variables:
         known, before = {each.key: each for each in variables}, {each.key: each.content for each in variables}
         return cls(known, before, parts=dict(parts or {}))
 
+    @functools.cached_property
+    def _part_keys(self) -> dict[int, str]:
+        return keys_by_id(self.parts)  # once, as states are pickled in many steps
+
     @property
     def sent(self) -> list[Variable]:
         """What travels with the callbacks."""
@@ -161,7 +165,7 @@ class Variables:
                 used.add(key)
             return key
 
-        return dumps_with_parts(value, self.parts, key_of)
+        return dumps_with_parts(value, self._part_keys, key_of)
 
     def states(self, used: Set[str] = frozenset()) -> dict[str, bytes]:
         """Return what the changed ones hold, and those that values use, pickled; empty for what can't come back."""

@@ -82,7 +82,8 @@ class Worker(ABC):
         self.leads = session.rank == 0
         here = task.in_process
         self.model = parts_to_model(task.header, task.arrays) if here is None else here.model
-        parts = parts_by_key(self.model) if self.leads else {}  # as where it comes from; building may add layers
+        has_callbacks = self.leads and (task.callbacks or here is not None)
+        parts = parts_by_key(self.model) if has_callbacks else {}  # as where it comes from; building may add layers
         build(self.model, task.columns.with_rows(self.data.schema))
         seed_torch(task.random, task.seed, session.rank)
         self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"", parts)

@@ -133,12 +133,8 @@ def check_params(params: Mapping[str, Any], num_features: int, names: Sequence[s
     if str(booster_params.get("objective")).startswith("multi:"):
         booster_params.setdefault("num_class", 2)  # classifiers find it in the labels
     booster_params["verbosity"] = 0  # a booster sets it for the whole process: the context sets it back
-    with (
-        CHANGES_WARNINGS,
-        xgboost.config_context(),
-        warnings.catch_warnings(),
-    ):  # a worker warns of parameters, as a notice
-        warnings.simplefilter("ignore")
+    with CHANGES_WARNINGS, xgboost.config_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a worker warns of parameters, as a notice
         no_rows = xgboost.DMatrix(np.zeros((1, num_features)), label=[0.0], feature_names=names and list(names))
         xgboost.Booster(booster_params, [no_rows]).save_config()
 
