@@ -76,7 +76,9 @@ def test_in_this_process_the_very_model_is_trained_and_is_taken_apart_for_checkp
     dt.fit(model, X, Y, workers=0, checkpoint=str(tmp_path))
     assert started.task.header
     dt.fit(model, X, Y, workers=1)
-    assert (started.task.in_process, bool(started.task.header), bool(started.task.callbacks)) == (None, True, True)
+    assert (started.task.in_process, bool(started.task.header), started.task.callbacks) == (None, True, b"")
+    dt.fit(model, X, Y, workers=1, callbacks=callbacks)
+    assert started.task.callbacks
     with pytest.raises(ValueError, match="workers=0"):
         dt.fit(model, X, Y, workers=0, ps=1)
 
