@@ -223,13 +223,14 @@ class Run(Generic[R]):
         ------
         ValueError, TypeError
             That many workers can't train it, or the run is not one of ``dt.fit(..., recovery="in_place")``, or of
-            ``dt.fit(..., ps=1)``, with several workers and without ``streaming=``.
+            ``dt.fit(..., ps=1)``, with several workers and without ``streaming=``;
+            or ``timeout_s`` is no number of seconds.
         PlacementError
             There is no room for more, or those that were to join were lost. The run continues with as many as before.
         ClosedError
             The run is over.
         """
-        check_resize(self._driver, workers)
+        check_resize(self._driver, workers, timeout_s)
         return self._peer.run(resize, self._driver, workers, timeout_s)
 
     # How it ends

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from dask_train.driver.loop import Driver
@@ -18,13 +19,13 @@ _FOR = (
 )
 
 
-def check_resize(driver: Driver, workers: int) -> None:
-    """Check that a run may have that many workers.
+def check_resize(driver: Driver, workers: int, timeout_s: float) -> None:
+    """Check that a run may have that many workers, and that they can be waited for that long.
 
     Raises
     ------
     ValueError, TypeError
-        It may not.
+        It may not, or they can't.
     """
     job, has_servers = driver.job, "ps" in driver.job.plan.counts
     if job.run.resizes is None or job.run.window is not None or not (job.plan.in_place or has_servers):
@@ -38,6 +39,10 @@ def check_resize(driver: Driver, workers: int) -> None:
         raise ValueError(
             f"workers is {workers}; a run of several workers continues with at least {LEAST}. Start another one with "
             "workers=1 from its checkpoint."
+        )
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 <= timeout_s < math.inf:
+        raise ValueError(
+            f"timeout_s is {timeout_s!r}; pass a finite number of seconds, or 0 if there has to be room now."
         )
     job.run.resizes(workers)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dask_train.driver.handle import Run
 from dask_train.driver.resizing import check_resize, resize
 from dask_train.driver.settings import RunSettings
 from dask_train.errors import ClosedError, PlacementError
@@ -61,9 +62,19 @@ class Driver:
     [(1, ValueError, "continues with at least 2"), (9, ValueError, "9 workers share"), (True, TypeError, "is True")],
 )
 def test_numbers_that_can_not_be_are_refused_at_the_call(workers, error, why):
-    check_resize(Driver(), 3)
+    check_resize(Driver(), 3, 0.0)
     with pytest.raises(error, match=why):
-        check_resize(Driver(), workers)
+        check_resize(Driver(), workers, 0.0)
+
+
+@pytest.mark.parametrize("timeout_s", [None, "1 minute", -1, float("nan"), float("inf"), True])
+def test_a_time_that_can_not_be_waited_is_refused_at_the_call(timeout_s):
+    run, driver = object.__new__(Run), Driver()
+    check_resize(driver, 3, 60)
+    run._driver = driver
+    with pytest.raises(ValueError, match=r"timeout_s is .*; pass a finite number of seconds, or 0"):
+        run.resize(3, timeout_s=timeout_s)
+    assert driver.asked == [], "the run does not know of it"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +83,9 @@ def test_numbers_that_can_not_be_are_refused_at_the_call(workers, error, why):
 )
 def test_with_servers_a_run_may_have_one_worker(workers, error, why):
     driver = Driver("", in_place=False, ps=1)
-    check_resize(driver, 1)
+    check_resize(driver, 1, 0.0)
     with pytest.raises(error, match=why):
-        check_resize(driver, workers)
+        check_resize(driver, workers, 0.0)
     asyncio.run(resize(driver, 1, 0.0))
     assert driver.asked == [(0, 1, 0.0)]
 
@@ -85,7 +96,7 @@ def test_with_servers_a_run_may_have_one_worker(workers, error, why):
 )
 def test_other_runs_keep_their_number(settings):
     with pytest.raises(ValueError, match="Run run-1 keeps its number of workers"):
-        check_resize(Driver(**settings), 3)
+        check_resize(Driver(**settings), 3, 0.0)
 
 
 def test_it_is_waited_for_until_the_run_has_that_number_and_requests_are_numbered():
