@@ -49,6 +49,8 @@ class RoleChild:
         Called on the agent's event loop with each message of the process.
     on_exit
         Called there once when the process is gone, after its last message, with how it ended.
+    joins
+        Whether the others train already.
     """
 
     def __init__(
@@ -59,8 +61,9 @@ class RoleChild:
         *,
         on_message: Callable[[RoleChild, Message], None],
         on_exit: Callable[[RoleChild, str], None],
+        joins: bool = False,
     ) -> None:
-        self.role, self.rank, self.attempt = role, rank, attempt
+        self.role, self.rank, self.attempt, self.joins = role, rank, attempt, joins
         self._child = Child(f"dask-train-{role}-{rank}")
         self._end = self._child.end
         self._end.setblocking(False)

@@ -30,7 +30,7 @@ def failed(turn: StateUpdate, key: Key, message: Failed) -> None:
     turn.move(key, RolePhase.GONE)
     if turn.phase in _GOING_DOWN or _needed_no_more(turn, [key]):
         return
-    cause = f"{name_of(key)} raised {message.error}"
+    cause = f"{name_of(key)} {'could not start:' if message.launching else 'raised'} {message.error}"
     if not resizing.not_missed(turn, [key], cause):
         return
     if key in resizing.joining(turn):  # it has met no others yet, which wait for it, and have trained without it

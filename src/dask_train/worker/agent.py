@@ -207,7 +207,7 @@ class Agent:
         child = self.children.get(of.key)
         if isinstance(command, StartProcess):
             # Known at once: what comes with the next command may already be for it.
-            fresh = RoleChild(*of, on_message=self._heard, on_exit=self._gone)
+            fresh = RoleChild(*of, on_message=self._heard, on_exit=self._gone, joins=command.joins)
             self.children[of.key] = fresh
             starting = asyncio.create_task(self._start(fresh, command, child))
             self._starting.add(starting)
@@ -253,7 +253,7 @@ class Agent:
                 settings=self.brief.settings,
                 scratch=child.scratch,
                 needs_device=self.brief.needs_devices and bool(command.device),
-                joins=command.joins,
+                joins=child.joins,
                 data=self._kept,
                 alone=command.alone,
             )
@@ -266,7 +266,11 @@ class Agent:
         try:
             await self._data.hold(0, child.role, child.rank, self._progressed(child))
         except DaskTrainError as error:
-            self._tell(child, DataFailed(error=str(error)))
+            if not child.joins:
+                self._tell(child, DataFailed(error=str(error)))
+                return
+            self._tell(child, Failed(error=str(error), launching=True))  # the others have their data
+            child.kill()
         else:
             self._tell(child, Loaded())
 

@@ -132,7 +132,7 @@ def test_the_run_ends_when_those_have_returned_that_it_has(run):
     [
         (lambda run: run.exits("worker/2"), "worker 2 is lost"),
         (lambda run: run.happens(messages.WorkerLost, address="d"), "worker 2 is lost: the Dask worker d left"),
-        (lambda run: run.happens(messages.Failed, "worker/2", error="x", launching=True), "worker 2 raised x"),
+        (lambda run: run.happens(messages.Failed, "worker/2", error="x", launching=True), "worker 2 could not start"),
         (lambda run: run.tick(after=run.plan.launch_s + 1), "worker 2 is lost: it did not start"),
         (lambda run: run.happens(messages.Stop, reason="enough"), "the run stops: enough"),
     ],

@@ -47,8 +47,8 @@ class Child:
     dies_of_kill = True
     made: ClassVar[list[Child]]
 
-    def __init__(self, role: str, rank: int, attempt: int, *, on_message: Any, on_exit: Any) -> None:
-        self.role, self.rank, self.attempt = role, rank, attempt
+    def __init__(self, role: str, rank: int, attempt: int, *, on_message: Any, on_exit: Any, joins: bool) -> None:
+        self.role, self.rank, self.attempt, self.joins = role, rank, attempt, joins
         self.says, self._on_exit = (lambda message: on_message(self, message)), on_exit
         self.done, self.started = asyncio.Event(), asyncio.Event()
         self.told: list[Message] = []
@@ -205,9 +205,9 @@ class Served:
                 await asyncio.sleep(0)
         return value
 
-    async def child(self, rank: int = 0, attempt: int = 0, roles_on_host: int = 1) -> Child:
+    async def child(self, rank: int = 0, attempt: int = 0, roles_on_host: int = 1, *, joins: bool = False) -> Child:
         """A role process that has been started."""
-        self.orders(StartProcess(roles_on_host=roles_on_host), rank, attempt)
+        self.orders(StartProcess(roles_on_host=roles_on_host, joins=joins), rank, attempt)
         of = ("worker", rank, attempt)
         found = await self.until(lambda: [c for c in Child.made if (c.role, c.rank, c.attempt) == of])
         await self.until(lambda: found[0].told or found[0].done.is_set())
@@ -506,6 +506,19 @@ def test_data_of_a_role_that_can_not_be_had_fail_the_run(play):
         assert not it.told(Loaded)
 
     play(story)
+
+
+@pytest.mark.parametrize("error", [DataError("It is lost."), StalledError("3 of 3 did not come.")])
+def test_one_that_joins_and_whose_data_can_not_be_had_is_ended_and_the_others_train_on(play, error):
+    async def story(it):
+        child = await it.child(rank=2, joins=True)
+        assert child.told[0].joins
+        it.data.fails = error
+        it.orders(Load(), 2)
+        await it.until(lambda: child.killed)
+
+    it = play(story)
+    assert it.told(DataFailed, Failed, Loaded) == [Failed(error=str(error), launching=True)]
 
 
 def test_an_agent_ends_with_its_dask_worker(play, monkeypatch):
