@@ -21,6 +21,8 @@ from dask_train.data.alignment import rounded
 KEPT_BYTES = 256 << 20
 # And up to so many kinds of arrays, since each takes a descriptor of the process: of 1,024 that it has by default.
 KEPT_CHANNELS = 64
+# Arrays whose numbers of rows go with one announcement, 8 bytes each; more of them are gathered a slice at a time.
+_ARRAYS_AT_ONCE = PAYLOAD_BYTES // 8
 
 _Shapes = tuple[tuple[int, ...], ...]
 
@@ -120,16 +122,22 @@ class CheckedCollectives:
             if not array.ndim:
                 raise ValueError("all_gather() was given an array without rows, of shape (). Pass x[None].")
         call = _call("all_gather()", tuple((array.dtype.str, ("rows", *array.shape[1:])) for array in arrays))
+        gathered: list[np.ndarray] = []
+        with self._alone():
+            for start in range(0, len(arrays) or 1, _ARRAYS_AT_ONCE):
+                gathered += self._gather_slice(call, arrays[start : start + _ARRAYS_AT_ONCE])
+        return gathered
+
+    def _gather_slice(self, call: CollectiveCall, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         counts = np.array([len(array) for array in arrays], np.int64)
         parts = [counts, *map(np.ascontiguousarray, arrays)]
-        with self._alone():
-            pages = self._announcements.exchange(call, _padded(parts if _fits(parts) else parts[:1]))
-            of_each = [_arrays_in(page, parts[:1])[0].copy() for page in pages]
-            templates = [_templates(parts, its) for its in of_each]
-            if all(map(_fits, templates)):
-                by_rank = [_arrays_in(page, its)[1:] for page, its in zip(pages, templates, strict=True)]
-                return [np.concatenate(rows) for rows in zip(*by_rank, strict=True)]
-            return self._gather(parts[1:], [its[1:] for its in templates])
+        pages = self._announcements.exchange(call, _padded(parts if _fits(parts) else parts[:1]))
+        of_each = [_arrays_in(page, parts[:1])[0].copy() for page in pages]
+        templates = [_templates(parts, its) for its in of_each]
+        if all(map(_fits, templates)):
+            by_rank = [_arrays_in(page, its)[1:] for page, its in zip(pages, templates, strict=True)]
+            return [np.concatenate(rows) for rows in zip(*by_rank, strict=True)]
+        return self._gather(parts[1:], [its[1:] for its in templates])
 
     def _gather(self, mine: list[np.ndarray], templates: list[list[np.ndarray]]) -> list[np.ndarray]:
         if self._group.size == 1:

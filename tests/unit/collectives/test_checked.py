@@ -161,6 +161,22 @@ def test_rows_of_all_ranks_in_their_order(size, hosts):
                 assert result.dtype == array.dtype
 
 
+@PLACES
+@pytest.mark.parametrize("number", [448, 449, 1000])
+def test_rows_of_many_arrays(size, hosts, number):
+    def gather(each, rank):
+        arrays = [np.full((1 + (rank + at) % 3, 2), 1000 * rank + at) for at in range(number)]
+        gathered, _ = each.all_gather(arrays), each.barrier()
+        return arrays, gathered
+
+    found = together(gather, size, hosts)
+    wanted = [np.concatenate(rows) for rows in zip(*(arrays for arrays, _ in found), strict=True)]
+    for _, gathered in found:
+        assert len(gathered) == number
+        for rows, its in zip(wanted, gathered, strict=True):
+            np.testing.assert_array_equal(rows, its)
+
+
 def test_rows_of_one_rank_are_copied_without_shared_memory():
     rows = np.arange(5000.0)
 
