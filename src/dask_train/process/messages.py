@@ -259,7 +259,7 @@ class CallFunction(Message):
 class Answer(Message):
     """The data that the process has asked for, unless there is an error; ``stalled`` tells its kind.
 
-    With ``to_come`` it is still being computed, and another answer will follow.
+    With ``to_come`` it is still being computed or copied, and another answer will follow.
     """
 
     question: int

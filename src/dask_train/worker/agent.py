@@ -277,8 +277,15 @@ class Agent:
     def _forward(self, child: RoleChild, command: Message) -> None:
         child.tell(command)
 
-    def _progressed(self, child: RoleChild) -> Callable[[], None]:
-        return lambda: self._tell(child, DataProgressed())
+    def _progressed(self, child: RoleChild, question: Question | None = None) -> Callable[[], None]:
+        """Return what tells that data of a role comes: the driver, and the process if it waits for an answer."""
+
+        def tell() -> None:
+            self._tell(child, DataProgressed())
+            if question is not None:
+                child.tell(Answer(question=question.question, to_come=True))
+
+        return tell
 
     def _go(self, child: RoleChild, command: Go) -> None:
         data = self._data.mapped(0, child.role, child.rank)
@@ -329,13 +336,13 @@ class Agent:
 
     async def _open_data_set(self, child: RoleChild, message: DataSetFound) -> Answer:
         """Return a published data set that a role process has asked for."""
-        await self._data.hold(message.number, child.role, child.rank, self._progressed(child))
+        await self._data.hold(message.number, child.role, child.rank, self._progressed(child, message))
         data = self._data.mapped(message.number, child.role, child.rank)
         return Answer(question=message.question, number=message.number, data=data)
 
     async def _open_group(self, child: RoleChild, computed: GroupComputed) -> Answer:
         """Return a group of a data set that is streamed, which the driver has computed."""
-        data = await self._data.open_group(child.role, child.rank, computed, self._progressed(child))
+        data = await self._data.open_group(child.role, child.rank, computed, self._progressed(child, computed))
         return Answer(question=computed.question, data=data)
 
     async def _bring_rows(self, child: RoleChild, wanted: RowsWanted) -> Answer:

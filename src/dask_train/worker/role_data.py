@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import pickle
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class RoleData:
         self._around = _Around(peer, on_worker_loop)
         self._data_timeout_s = data_timeout_s
         self._tables: dict[tuple[int, str], tuple[Table, list[tuple[Any, Sequence[str]]]]] = {}
-        self._holdings: dict[tuple[int, str, int], tuple[Holding, asyncio.Task[None]]] = {}
+        self._holdings: dict[tuple[int, str, int], _SharedHolding] = {}
         self._groups: dict[tuple[str, int], dict[Stream, dict[int, Holding]]] = {}
         self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
 
@@ -63,23 +64,26 @@ class RoleData:
             self.gone(role, rank)
         table, holders = self._tables[dataset, role]
         host = table.host_of(rank)
-        known = self._holdings.get((dataset, role, host))
-        if known is not None and known[1].done() and (known[1].cancelled() or known[1].exception() is not None):
-            self._holdings.pop((dataset, role, host))[0].close()  # a role that begins anew may find what was missing
-        if (dataset, role, host) not in self._holdings:
+        shared = self._holdings.get((dataset, role, host))
+        if shared is not None and shared.has_failed():
+            shared.holding.close()  # a role that begins anew may find what was missing
+            shared = None
+        if shared is None:
             keys = {number: key for number, (key, _) in enumerate(holders)}
-            holding = Holding(table, keys, self._around, dict(holders))
+            shared = _SharedHolding(Holding(table, keys, self._around, dict(holders)))
             partitions = [] if table.window else np.flatnonzero(table.owner == host).tolist()
-            holding_it = asyncio.create_task(holding.hold(partitions, progressed, self._data_timeout_s))
-            self._holdings[dataset, role, host] = (holding, holding_it)
-        await asyncio.shield(self._holdings[dataset, role, host][1])
+            shared.opening = asyncio.create_task(
+                shared.holding.hold(partitions, shared.progressed, self._data_timeout_s)
+            )
+            self._holdings[dataset, role, host] = shared
+        await shared.opened(progressed)
 
     def mapped(self, dataset: int, role: str, rank: int) -> Mapped | None:
         """Return what a role process needs to map it; None if the role has no data."""
         if (dataset, role) not in self._tables:
             return None
         table, _ = self._tables[dataset, role]
-        holding, _ = self._holdings[dataset, role, table.host_of(rank)]
+        holding = self._holdings[dataset, role, table.host_of(rank)].holding
         return Mapped(table=table, held=holding.held, descriptors=holding.descriptors)
 
     async def open_group(self, role: str, rank: int, computed: GroupComputed, progressed: Callable[[], None]) -> Mapped:
@@ -145,7 +149,7 @@ class RoleData:
         """
         table, _ = self._tables[stream.dataset, role]
         if not table.window:
-            holding, _ = self._holdings[stream.dataset, role, table.host_of(rank)]
+            holding = self._holdings[stream.dataset, role, table.host_of(rank)].holding
             return await holding.rows(partition, row, self._data_timeout_s)
         columns: list[np.ndarray] = []
         missing = np.ones(len(partition), bool)
@@ -168,16 +172,48 @@ class RoleData:
 
     async def close(self) -> None:
         """Let go of everything."""
-        for holding, holding_it in self._holdings.values():
-            holding_it.cancel()
-            await asyncio.gather(holding_it, return_exceptions=True)  # its waiters have the error
-            holding.close()
+        for shared in self._holdings.values():
+            shared.opening.cancel()
+            await asyncio.gather(shared.opening, return_exceptions=True)  # its waiters have the error
+            shared.holding.close()
         for of_rank in self._groups.values():
             for groups in of_rank.values():
                 for holding in groups.values():
                     holding.close()
         self._holdings.clear()
         self._groups.clear()
+
+
+@dataclass
+class _SharedHolding:
+    """What ranks of one host share: partitions that are opened once, while all of them wait.
+
+    Attributes
+    ----------
+    opening
+        Opens them.
+    waiting
+        What each of those that wait is told by that some have come.
+    """
+
+    holding: Holding
+    opening: asyncio.Task[None] = field(init=False)
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+
+    def progressed(self) -> None:
+        for each in self.waiting:
+            each()
+
+    def has_failed(self) -> bool:
+        return self.opening.done() and (self.opening.cancelled() or self.opening.exception() is not None)
+
+    async def opened(self, progressed: Callable[[], None]) -> None:
+        """Wait until they are open, also for others: one that goes leaves it to them."""
+        self.waiting.append(progressed)
+        try:
+            await asyncio.shield(self.opening)
+        finally:
+            self.waiting.remove(progressed)
 
 
 class _Around:

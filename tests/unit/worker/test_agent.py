@@ -152,8 +152,9 @@ class Data:
             raise self.fails
         return wanted
 
-    async def open_group(self, role: str, rank: int, computed: Any, _: Callable[[], None]) -> str:
+    async def open_group(self, role: str, rank: int, computed: Any, progressed: Callable[[], None]) -> str:
         self.asked.append(("group", role, rank, computed.group))
+        progressed()
         return f"group {computed.group} of {role} {rank}"
 
     def mapped(self, number: int, role: str, rank: int) -> str:
@@ -490,9 +491,11 @@ def test_a_data_set_that_a_process_asks_for_is_opened_unless_it_is_not_there_or_
         assert [(answer.to_come, answer.error) for answer in child.told[1:]] == [(True, ""), (False, "There is no x.")]
         assert it.data.asked == []
         it.orders(messages.DataSetFound(question=2, name="y", number=3))
-        await it.until(lambda: len(child.told) == 4)
-        answer = child.told[3]
+        await it.until(lambda: len(child.told) == 5)
+        assert child.told[3] == messages.Answer(question=2, to_come=True), "it waits while partitions are copied"
+        answer = child.told[4]
         assert (answer.question, answer.number, answer.data) == (2, 3, "data set 3 of worker 0")
+        assert it.told(DataProgressed) == [DataProgressed()]
 
     play(story)
 
@@ -561,8 +564,9 @@ def test_nothing_is_opened_for_a_process_that_is_gone(play):
             it.orders(
                 messages.GroupComputed(question=1, stream=Stream(0, 0, 0, False, 0), group=4, needed_from=4), rank
             )
-        await it.until(lambda: len(other.told) == 2)
-        assert (other.told[1].question, other.told[1].data) == (1, "group 4 of worker 1")
+        await it.until(lambda: len(other.told) == 3)
+        assert (other.told[1].question, other.told[1].to_come) == (1, True)
+        assert (other.told[2].question, other.told[2].data) == (1, "group 4 of worker 1")
         assert [asked[1:] for asked in it.data.asked if asked[0] == "group"] == [("worker", 1, 4)]
         assert len(gone.told) == 1
 

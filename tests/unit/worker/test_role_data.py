@@ -156,7 +156,7 @@ def test_ranks_of_a_host_share_what_it_holds(holding):
         assert (here(first), here(third), here(other)) == ([0, 1], [0, 1], [2, 3])
         assert first.descriptors == third.descriptors != other.descriptors
         assert it.num_open == 2, "one a host"
-        assert it.num_progressed == 2
+        assert it.num_progressed == 3, "each is told"
         assert it.data.mapped(0, "ps", 0) is None, "it has no data"
 
     holding(story)
@@ -173,6 +173,25 @@ def test_who_waits_for_shared_data_and_goes_leaves_it_to_the_others(holding):
         it.dask.put(1)
         await waits
         assert here(it.data.mapped(0, "worker", 2)) == [0, 1]
+
+    holding(story)
+
+
+def test_all_that_wait_for_shared_data_are_told_as_soon_as_partitions_come(holding):
+    async def story(it):
+        it.told()
+        told = []
+        waits = [
+            asyncio.ensure_future(it.data.hold(0, "worker", rank, lambda rank=rank: told.append(rank)))
+            for rank in (0, 2)
+        ]
+        it.dask.put(0)
+        while not told:
+            await asyncio.sleep(0)
+        assert not any(each.done() for each in waits)
+        assert told == [0, 2]
+        it.dask.put(1)
+        await asyncio.gather(*waits)
 
     holding(story)
 
