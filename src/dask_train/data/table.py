@@ -39,9 +39,13 @@ class Table:
         """Rows of all partitions."""
         return int(self.lengths.sum())
 
+    def has_joined(self, rank: int) -> bool:
+        """Return whether a rank has joined later, and may be on any host."""
+        return rank >= len(self.host_of_rank)
+
     def host_of(self, rank: int) -> int:
         """Return the host of a rank; one that has joined later counts as on that of the first."""
-        return int(self.host_of_rank[rank if rank < len(self.host_of_rank) else 0])
+        return int(self.host_of_rank[0 if self.has_joined(rank) else rank])
 
     def among(self, size: int) -> Self:
         """Return the same table for that many ranks."""

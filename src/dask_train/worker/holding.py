@@ -105,7 +105,9 @@ class Holding:
         """The descriptors of the pools in which the data lies."""
         return self._files
 
-    async def hold(self, partitions: Iterable[int], progressed: Callable[[], None], data_timeout_s: float) -> None:
+    async def hold(
+        self, partitions: Iterable[int], progressed: Callable[[], None], data_timeout_s: float, *, copies: bool = True
+    ) -> None:
         """Open these partitions, waiting for those that Dask is computing again.
 
         Parameters
@@ -116,6 +118,8 @@ class Holding:
             Called whenever some have come.
         data_timeout_s
             Longest time without a new partition, in seconds.
+        copies
+            Whether those that lie on other hosts are copied. If not, they are left out: :meth:`rows` brings their rows.
 
         Raises
         ------
@@ -136,7 +140,12 @@ class Holding:
                 await self._open(address, keys, missing)
             far = [key for address, keys in by_address.items() if address not in near for key in keys]
             far += [key for address, keys in near.items() if address in self._foreign for key in keys]
-            await self._bring([key for key in far if key in missing], missing, progressed)
+            far = [key for key in far if key in missing]
+            if copies:
+                await self._bring(far, missing, progressed)
+            else:
+                for key in far:
+                    del missing[key]
             for key in missing:  # it has moved, is lost, or is being computed again
                 self._where.pop(key, None)
             if len(missing) < before:

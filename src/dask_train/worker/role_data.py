@@ -43,7 +43,7 @@ class RoleData:
         self._around = _Around(peer, on_worker_loop)
         self._data_timeout_s = data_timeout_s
         self._tables: dict[tuple[int, str], tuple[Table, list[tuple[Any, Sequence[str]]]]] = {}
-        self._holdings: dict[tuple[int, str, int], _SharedHolding] = {}
+        self._holdings: dict[tuple[int, str, int, bool], _SharedHolding] = {}
         self._groups: dict[tuple[str, int], dict[Stream, dict[int, Holding]]] = {}
         self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
 
@@ -55,6 +55,8 @@ class RoleData:
     async def hold(self, dataset: int, role: str, rank: int, progressed: Callable[[], None]) -> None:
         """Open what a rank maps; ranks of one host share it.
 
+        For one that has joined nothing is copied from other hosts: its rows are brought.
+
         Raises
         ------
         DataError
@@ -63,27 +65,35 @@ class RoleData:
         if dataset == 0:  # a process begins; one that was killed before may have groups open
             self.gone(role, rank)
         table, holders = self._tables[dataset, role]
-        host = table.host_of(rank)
-        shared = self._holdings.get((dataset, role, host))
+        key = self._shared_key(dataset, role, rank)
+        shared = self._holdings.get(key)
         if shared is not None and shared.has_failed():
             shared.holding.close()  # a role that begins anew may find what was missing
             shared = None
         if shared is None:
             keys = {number: key for number, (key, _) in enumerate(holders)}
             shared = _SharedHolding(Holding(table, keys, self._around, dict(holders)))
-            partitions = [] if table.window else np.flatnonzero(table.owner == host).tolist()
-            shared.opening = asyncio.create_task(
-                shared.holding.hold(partitions, shared.progressed, self._data_timeout_s)
-            )
-            self._holdings[dataset, role, host] = shared
+            partitions = [] if table.window else np.flatnonzero(table.owner == table.host_of(rank)).tolist()
+            opening = shared.holding.hold(partitions, shared.progressed, self._data_timeout_s, copies=not key[3])
+            shared.opening = asyncio.create_task(opening)
+            self._holdings[key] = shared
         await shared.opened(progressed)
+
+    def _shared_key(self, dataset: int, role: str, rank: int) -> tuple[int, str, int, bool]:
+        """Return what ranks have in common that share what they map; the last is whether nothing is copied for them.
+
+        One that has joined shares with those of the first rank's host, where such ones are here.
+        """
+        table, _ = self._tables[dataset, role]
+        host = table.host_of(rank)
+        return dataset, role, host, table.has_joined(rank) and (dataset, role, host, False) not in self._holdings
 
     def mapped(self, dataset: int, role: str, rank: int) -> Mapped | None:
         """Return what a role process needs to map it; None if the role has no data."""
         if (dataset, role) not in self._tables:
             return None
         table, _ = self._tables[dataset, role]
-        holding = self._holdings[dataset, role, table.host_of(rank)].holding
+        holding = self._holdings[self._shared_key(dataset, role, rank)].holding
         return Mapped(table=table, held=holding.held, descriptors=holding.descriptors)
 
     async def open_group(self, role: str, rank: int, computed: GroupComputed, progressed: Callable[[], None]) -> Mapped:
@@ -149,7 +159,7 @@ class RoleData:
         """
         table, _ = self._tables[stream.dataset, role]
         if not table.window:
-            holding = self._holdings[stream.dataset, role, table.host_of(rank)].holding
+            holding = self._holdings[self._shared_key(stream.dataset, role, rank)].holding
             return await holding.rows(partition, row, self._data_timeout_s)
         columns: list[np.ndarray] = []
         missing = np.ones(len(partition), bool)

@@ -96,13 +96,15 @@ def table(table_of):
     return table_of(PARTS)
 
 
-def hold(table: Any, around: Cluster, numbers: list[int], *, data_timeout_s: float = 30.0) -> Holding:
+def hold(
+    table: Any, around: Cluster, numbers: list[int], *, data_timeout_s: float = 30.0, copies: bool = True
+) -> Holding:
     """What a Dask worker holds after it was asked to; the caller closes it."""
     holding = Holding(table, KEYS, around)
     holding.progress = []
 
     async def work() -> None:
-        await holding.hold(numbers, lambda: holding.progress.append(len(holding._found)), data_timeout_s)
+        await holding.hold(numbers, lambda: holding.progress.append(len(holding._found)), data_timeout_s, copies=copies)
 
     try:
         asyncio.run(work())
@@ -172,6 +174,33 @@ def test_what_lies_far_is_copied(own_pool, pool, table, around):
         assert pool.used_bytes
         holding.close()
         assert pool.used_bytes == 0, "copies go with it"
+
+
+def test_without_copies_what_lies_far_is_left_out_and_what_is_computed_again_is_waited_for(
+    own_pool, pool, table, around, monkeypatch
+):
+    with own_pool() as far_pool:
+        around.put(FAR, 0, far_pool)
+        around.put(OWN, 3, pool)
+        monkeypatch.setattr(holding_module, "STILL_THERE_S", 0.01)
+        real, waited = around.where, []
+
+        async def where(keys, wait_s=0.0):
+            if keys == [KEYS[2]] and not waited:
+                waited.append(around.put(OWN, 2, pool))
+                return {"where": [(KEYS[2], [])], "lost": []}
+            return await real(keys, wait_s)
+
+        around.where = where
+        holding = hold(table, around, [0, 2, 3], copies=False)
+        check(table, holding, [2, 3])
+        assert waited
+        assert not around.fetched
+        rows = asyncio.run(holding.rows(np.array([0, 0]), np.array([3, 1]), 30.0))
+        assert rows[0].tolist() == [3, 1]
+        holding.close()
+        waited.clear()
+        around.data.clear()
 
 
 def test_what_seems_near_but_can_not_be_opened_is_copied(own_pool, pool, table, around):

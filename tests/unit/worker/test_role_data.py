@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
+from dask_train.data.batches import Reader
+from dask_train.data.buffers import Buffers
 from dask_train.data.rows import Rows
 from dask_train.data.segment import Segment
 from dask_train.data.stream import Stream
@@ -120,8 +123,9 @@ def holding(pool: Any, table_of: Any) -> Callable[..., None]:
 
     def run(story: Callable[[Held], Coroutine[Any, Any, None]], **table: Any) -> None:
         async def whole() -> None:
+            parts = table.pop("parts", PARTS)
             placed = {"owner": np.array([0, 0, 1, 1]), "host_of_rank": np.array([0, 1, 0])}
-            it = Held(table_of(PARTS, **placed, **table))
+            it = Held(table_of(parts, **placed, **table))
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     await story(it)
@@ -209,6 +213,49 @@ def test_what_was_not_to_be_had_may_be_when_a_role_begins_anew(holding):
         it.dask.put(1)
         await it.hold(0)
         assert here(it.data.mapped(0, "worker", 0)) == [0, 1]
+
+    holding(story)
+
+
+def test_for_one_that_has_joined_on_another_host_nothing_is_copied_and_batches_have_its_rows(holding):
+    text = np.array(["", "gr\u00fcn", "b", "x" * 50, "y"], object)
+    sparse = csr_array(np.diag(np.arange(5.0)))
+    columns = [np.arange(5), text, sparse]
+
+    async def story(it):
+        for number, address in enumerate((FAR, FAR, OWN, OWN)):
+            it.dask.data[address][KEYS[number]] = Segment(columns)
+        it.told()
+        await it.hold(3)
+        mapped = it.data.mapped(0, "worker", 3)
+        rows = Rows(mapped.table.schema, mapped.table.lengths, mapped.held, list(mapped.descriptors))
+        assert here(mapped) == []
+
+        def fetch(partition, row):
+            return asyncio.run_coroutine_threadsafe(it.rows(partition, row, rank=3), loop).result(PATIENCE_S)
+
+        loop, reader = asyncio.get_running_loop(), Reader(fetch, Buffers(), "read-only")
+        batch = await asyncio.to_thread(reader.gathered, np.array([1, 0, 2]), np.array([4, 1, 3]), rows)
+        assert batch[0].tolist() == [4, 1, 3]
+        assert batch[1].tolist() == ["y", "gr\u00fcn", "x" * 50]
+        np.testing.assert_array_equal(batch[2], sparse.toarray()[[4, 1, 3]])
+
+    holding(story, parts=[columns] * 4)
+
+
+def test_one_that_has_joined_shares_what_others_of_the_first_host_map(holding):
+    async def story(it):
+        for number in range(4):
+            it.dask.put(number)
+        it.told()
+        await it.hold(3)
+        first = it.data.mapped(0, "worker", 3)
+        assert here(first) == [0, 1]
+        await it.hold(0)
+        assert it.num_open == 2
+        await it.hold(3)
+        assert it.data.mapped(0, "worker", 3).descriptors == it.data.mapped(0, "worker", 0).descriptors
+        assert it.num_open == 2
 
     holding(story)
 
