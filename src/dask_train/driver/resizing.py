@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Any
 
 from dask_train.driver.loop import Driver
 from dask_train.errors import ClosedError, PlacementError
@@ -19,7 +20,7 @@ _FOR = (
 )
 
 
-def check_resize(driver: Driver, workers: int, timeout_s: float) -> None:
+def check_resize(driver: Driver, workers: int, timeout_s: Any) -> None:
     """Check that a run may have that many workers, and that they can be waited for that long.
 
     Raises
