@@ -156,9 +156,9 @@ def to_tfrecords(
         A folder or URL of any file system of fsspec. Files are ``part-00000.tfrecord`` and so on; those of these names
         are replaced.
     rows : dask.bag.Bag or dask.dataframe.DataFrame
-        A bag of dicts, or a frame, whose columns are features: numbers, text, ``bytes``, lists of these, or arrays of
-        one axis. Floats become float32 and whole numbers int64, which is all that examples hold. NaN is a float; other
-        missing values raise an error, as do floats that are too large for float32.
+        A bag of dicts, or a frame, whose columns are features: numbers, text, ``bytes``, ``bytearray``, views of bytes,
+        lists of these, or arrays of one axis. Floats become float32 and whole numbers int64, which is all that examples
+        hold. NaN is a float; other missing values raise an error, as do floats that are too large for float32.
     storage_options : dict, optional
         Keywords for the file system, such as credentials. They are not shown. Default: none.
 
