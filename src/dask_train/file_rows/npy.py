@@ -40,7 +40,7 @@ def npy(paths: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
     --------
     >>> dt.fit(model, dt.npy("x-*.npy"), dt.npy("y-*.npy"), epochs=5, workers=2)
     """
-    fs, names, _ = listed(paths, storage_options)
+    fs, names, *_ = listed(paths, storage_options)
     return rows_on_disk([_described(fs, path) for path in names], _read_npy)
 
 
@@ -73,7 +73,7 @@ def memmap(
     --------
     >>> tokens = dt.memmap("tokens.bin", dtype="uint16", row_shape=(1024,))
     """
-    fs, names, sizes = listed(paths, storage_options)
+    fs, names, sizes, _ = listed(paths, storage_options)
     axes = [row_shape] if isinstance(row_shape, int | np.integer) else row_shape
     kind, shape = np.dtype(dtype), tuple(int(size) for size in axes)
     row_bytes = kind.itemsize * math.prod(shape)

@@ -92,10 +92,11 @@ def tfrecords(
             "Neither features= nor decode= says what a row is. Pass the name of a feature: features='image'."
         )
     numbers = ClassNumbers.of(label, classes)
-    fs, names, sizes = listed(paths, storage_options)
+    fs, names, sizes, stamps = listed(paths, storage_options)
     files = RecordFiles(
         fs=fs,
         paths=names,
+        stamps=stamps,
         nbytes=sum(sizes),
         read=examples_of,
         content=bytes,

@@ -134,10 +134,10 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     object. ``_dask_train/record.json`` describes the predictions, and ``_dask_train/done`` has a file for each
     part that is complete, with the number of its rows in its name. The data is known by its layout (numbers of
     partitions and rows, dtypes, divisions) and its Dask token, which identifies how it is made: contents of NumPy
-    arrays and frames of pandas, times and sizes of Parquet files, but only the path of any other file. Data that is
-    made of generators without a seed, or of delayed functions that are not ``pure=True``, has another token each time,
-    so it can be resumed only in the session where it was begun. Where files have changed under the same path, pass
-    ``overwrite=True``.
+    arrays and frames of pandas, times and sizes of Parquet files and of those that :func:`~dask_train.files` and the
+    like have listed, but only the path of any other file. Data that is made of generators without a seed, or of delayed
+    functions that are not ``pure=True``, has another token each time, so it can be resumed only in the session where it
+    was begun. Where files have changed under the same path, pass ``overwrite=True``.
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +99,27 @@ def test_other_data_of_the_same_layout_is_not_taken_for_done(tmp_path: Path) -> 
     for x in (X + 1, X + 1, X):
         assert dt.predict_to(where, doubled, da.from_array(x, chunks=chunks), overwrite=True).num_written == 2
         np.testing.assert_allclose(read(), 2 * x[:, 0])
+
+
+def test_rows_of_files_that_are_listed_again_are_the_same(tmp_path: Path) -> None:
+    for number in range(3):
+        np.full(4, number, np.uint8).tofile(tmp_path / f"{number}.bin")
+
+    def decode(content: bytes) -> np.ndarray:
+        return np.frombuffer(content, np.uint8)
+
+    def predict_to() -> dt.PredictedFiles:
+        return dt.predict_to(tmp_path / "out", summed, dt.files(tmp_path / "*.bin", decode=decode))
+
+    def summed(x: np.ndarray) -> np.ndarray:
+        return x.sum(axis=1)
+
+    assert predict_to().num_written == 3
+    (tmp_path / "out" / "part-00001.npy").unlink()
+    assert predict_to().num_written == 1
+    os.utime(tmp_path / "0.bin", (1, 1))
+    with pytest.raises(ValueError, match=r"predictions of something else \(token"):
+        predict_to()
 
 
 def test_inputs_that_have_changed_places_are_not_taken_for_done(tmp_path: Path) -> None:
