@@ -139,6 +139,22 @@ def test_a_path_is_checked_first(tmp_path: Path, regression: LinearRegression) -
             dt.predict_to(path, regression, X)  # type: ignore[arg-type]
 
 
+def test_a_relative_path_is_below_the_working_directory_of_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def moved(x: np.ndarray) -> np.ndarray:
+        os.chdir(tmp_path / "elsewhere")  # where Dask workers may have been started
+        return x[:, 0]
+
+    result = dt.predict_to("out", moved, da.from_array(X, chunks=(50, 3)), meta=np.empty(0))
+    assert (result.path, result.num_written) == (f"{tmp_path}/out", 2)
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "part-00001.npy"), X[50:, 0])
+    assert dt.predict_to("../out", moved, da.from_array(X, chunks=(50, 3)), meta=np.empty(0)).num_written == 0
+
+
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, as it reads an index
 def test_a_frame_is_written_as_parquet(tmp_path: Path, regression: LinearRegression) -> None:
     table = pd.DataFrame(X, columns=list("abc"), index=pd.RangeIndex(100, name="row"))
