@@ -24,10 +24,10 @@ def identity(collection: Any) -> str:
     Returns
     -------
     str
-        The same for the same work on the same sources: contents of NumPy arrays and frames of pandas, files of Parquet
-        with their times and sizes, seeds. Another one in each process for what Dask can't name by what it is made of:
-        generators without a seed, impure delayed functions. Contents of other files than Parquet are known by their
-        path alone.
+        The same for the same work on the same sources: contents of NumPy arrays and frames of pandas, seeds, files of
+        Parquet and those of dask_train.files and the like with their times and sizes. Another one in each process for
+        what Dask can't name by what it is made of: generators without a seed, impure delayed functions. Contents of
+        other files are known by their path alone.
     """
     expression = getattr(collection, "expr", None)
     return tokenize(collection.name if expression is None else _told(expression))

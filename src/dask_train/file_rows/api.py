@@ -87,10 +87,10 @@ def files(
     >>> dt.fit(model, train, validation_data=test, epochs=5, batch_size=64, workers=2)
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
-    fs, names, sizes = listed(paths, storage_options)
+    fs, names, sizes, stamps = listed(paths, storage_options)
     labels, known = labels_of(names, label, classes)
     decode = decode or decode_picture
-    file_set = FileSet(fs=fs, paths=names, sizes=np.array(sizes, np.int64), labels=labels)
+    file_set = FileSet(fs=fs, paths=names, sizes=np.array(sizes, np.int64), stamps=stamps, labels=labels)
     skips = on_error == "skip"
     _, row, _ = first_row(
         ((path, contents_of(fs, [path])[0], None) for path in names),
@@ -169,6 +169,7 @@ class FileRows(OwnRows):
             self.file_set,
             paths=tuple(self.paths[number] for number in numbers.tolist()),
             sizes=self.file_set.sizes[numbers],
+            stamps=tuple(self.file_set.stamps[number] for number in numbers.tolist()),
             labels=None if self.labels is None else self.labels[numbers],
         )
         return replace(self, file_set=some)

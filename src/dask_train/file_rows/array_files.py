@@ -15,17 +15,12 @@ from dask.utils import parse_bytes
 
 from dask_train.collections.pickled import carried
 from dask_train.errors import DataError
+from dask_train.file_rows.listing import tag_of
 from dask_train.file_rows.reading import unreadable
+from dask_train.file_rows.tokens import file_system_parts
 
 # Bytes of a block: enough for a task to be worth its while.
 BLOCK_BYTES = parse_bytes("32 MiB")
-# What the packages of file systems call the tag or time of a file; the first that is there counts. Listings and single
-# answers of a store may have times of different precision, so tags come first: they are the same in both.
-_TAGS = (
-    *("ETag", "etag", "CRC", "sha", "hex"),  # object stores and HTTP, ZIP archives, GitHub, git
-    *("mtime", "LastModified", "last_modified", "Last-Modified", "modificationTime", "modify"),  # HDFS and FTP last
-    "created",  # of files in memory
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +91,7 @@ def rows_on_disk(files: Sequence[ArrayFile], read: Read) -> Any:
     import dask.array as da
 
     first = files[0]
-    # Not the file system itself, whose token differs by process and thread.
-    system = (type(first.fs), first.fs.storage_args, first.fs.storage_options)
+    system = file_system_parts(first.fs)
     blocks = []
     for array in files:
         if (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
@@ -142,4 +136,4 @@ def _block(read: Read, array: ArrayFile, start: int, stop: int) -> np.ndarray:
 def stamp_of(fs: Any, path: str) -> str:
     """Return what changes with a file: its size, and the store's own tag or its time."""
     info = fs.info(path)
-    return tokenize(info.get("size"), str(next((info[name] for name in _TAGS if info.get(name) is not None), "")))
+    return tokenize(info.get("size"), tag_of(info))

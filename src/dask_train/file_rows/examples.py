@@ -132,14 +132,19 @@ def packed(fields: Mapping[str, Any]) -> bytes:
     Parameters
     ----------
     fields
-        Of each a number, a text, ``bytes``, a list of these, or an array of numbers of at most one axis. Floats become
-        float32, which is all that examples hold.
+        Of each a number, a text, ``bytes`` or a buffer of bytes, a list of these, or an array of numbers of at most one
+        axis. Floats become float32, which is all that examples hold.
 
     Raises
     ------
     TypeError, ValueError
-        An example can't hold a value.
+        They are no dict, or an example can't hold a value.
     """
+    if not isinstance(fields, Mapping):
+        raise TypeError(
+            f"The bag holds a {type(fields).__name__}; rows are dicts of features by name. Make dicts with "
+            "bag.map(...)."
+        )
     for name in fields:
         check_feature_name(name)
     entries = [
@@ -165,12 +170,12 @@ def check_feature_name(name: Any) -> None:
 
 
 def _feature(name: str, value: Any) -> bytes:
-    if isinstance(value, str | bytes):
+    if isinstance(value, str | bytes) or _is_buffer(value):
         value = [value]
     if isinstance(value, list | tuple) and not value:
         return b""  # of no kind: NumPy would make floats of it, and in other examples the list may hold other things
-    if isinstance(value, list | tuple) and all(isinstance(each, str | bytes) for each in value):
-        texts = [each.encode() if isinstance(each, str) else each for each in value]
+    if isinstance(value, list | tuple) and all(isinstance(each, str | bytes) or _is_buffer(each) for each in value):
+        texts = [each.encode() if isinstance(each, str) else bytes(each) for each in value]
         return message_field(_BYTES_LIST, b"".join(message_field(1, text) for text in texts))
     array = np.asarray(value)
     if array.dtype.kind == "O" and any(each is None or type(each).__name__ == "NAType" for each in array.flat):
@@ -189,6 +194,12 @@ def _feature(name: str, value: Any) -> bytes:
         raise TypeError(f"Feature {name!r} is {array.dtype}, and an example holds bytes, float32 and int64.")
     numbers = np.atleast_1d(array).astype(np.int64).view(np.uint64)
     return message_field(_INT64_LIST, message_field(1, _packed(numbers).tobytes()))
+
+
+def _is_buffer(value: Any) -> bool:
+    """Return whether a value is bytes that may be written to; NumPy would make whole numbers of them."""
+    # Views of other numbers, and of pictures with their axes, are arrays.
+    return isinstance(value, bytearray) or (isinstance(value, memoryview) and (value.format, value.ndim) == ("B", 1))
 
 
 def _float32(name: str, array: np.ndarray) -> np.ndarray:

@@ -12,11 +12,20 @@ from dask_train.stores import checked_options, is_local, place_anywhere, reachin
 
 # Archives whose members are read by seeking in one file that all threads share, without a lock: bytes would mix.
 UNLOCKED = frozenset({"tar", "libarchive"})
+# What the packages of file systems call the tag or time of a file; the first that is there counts. Listings and single
+# answers of a store may have times of different precision, so tags come first: they are the same in both.
+_TAGS = (
+    *("ETag", "etag", "CRC", "sha", "hex"),  # object stores and HTTP, ZIP archives, GitHub, git
+    *("mtime", "LastModified", "last_modified", "Last-Modified", "modificationTime", "modify"),  # HDFS and FTP last
+    "created",  # of files in memory
+)
 _SEVERAL = "paths are of several file systems; pass those of one."
 
 
-def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, tuple[str, ...], list[int]]:
-    """Return the file system of files, their paths, and their sizes in bytes.
+def listed(
+    urlpath: Any, storage_options: Mapping[str, Any] | None = None
+) -> tuple[Any, tuple[str, ...], list[int], tuple[str, ...]]:
+    """Return the file system of files, their paths, their sizes in bytes, and what changes with each of them.
 
     A list of paths keeps its order, and a path that stands there twice is there twice. What one wildcard finds is
     sorted.
@@ -38,6 +47,7 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
     options = checked_options(storage_options, paths=patterns[0])
     paths: list[str] = []
     sizes: list[int] = []
+    stamps: list[str] = []
     pattern_of: dict[str, str] = {}
     fs: Any = None
     for pattern in patterns:
@@ -55,7 +65,13 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
             _check_found_once(name, pattern_of.setdefault(name, pattern), pattern)
             paths.append(name)
             sizes.append(files[name])
-    return fs, tuple(paths), sizes
+            stamps.append(f"{files[name]} {tag_of(several[name])}")
+    return fs, tuple(paths), sizes, tuple(stamps)
+
+
+def tag_of(info: Mapping[str, Any]) -> str:
+    """Return a store's own tag of a file, or the time of the file; empty where the store tells neither."""
+    return str(next((info[name] for name in _TAGS if info.get(name) is not None), ""))
 
 
 def _check_same(first: Any, other: Any) -> None:

@@ -40,13 +40,13 @@ def npy(paths: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
     --------
     >>> dt.fit(model, dt.npy("x-*.npy"), dt.npy("y-*.npy"), epochs=5, workers=2)
     """
-    fs, names, _ = listed(paths, storage_options)
+    fs, names, *_ = listed(paths, storage_options)
     return rows_on_disk([_described(fs, path) for path in names], _read_npy)
 
 
 @raises_at_the_call
 def memmap(
-    paths: Any, *, dtype: Any, row_shape: Sequence[int] = (), storage_options: Mapping[str, Any] | None = None
+    paths: Any, *, dtype: Any, row_shape: Sequence[int] | int = (), storage_options: Mapping[str, Any] | None = None
 ) -> Any:
     """Open files of bare numbers, such as those of ``numpy.memmap``, as a Dask array that Dask workers read themselves.
 
@@ -56,8 +56,8 @@ def memmap(
         As :func:`npy` takes them.
     dtype : numpy.dtype
         Of the numbers.
-    row_shape : sequence of int
-        Shape of a row. Default: each number is a row.
+    row_shape : sequence of int, or int
+        Shape of a row. A whole number ``n`` stands for ``(n,)``, as in shapes of NumPy. Default: each number is a row.
 
     Returns
     -------
@@ -73,8 +73,9 @@ def memmap(
     --------
     >>> tokens = dt.memmap("tokens.bin", dtype="uint16", row_shape=(1024,))
     """
-    fs, names, sizes = listed(paths, storage_options)
-    kind, shape = np.dtype(dtype), tuple(int(size) for size in row_shape)
+    fs, names, sizes, _ = listed(paths, storage_options)
+    axes = [row_shape] if isinstance(row_shape, int | np.integer) else row_shape
+    kind, shape = np.dtype(dtype), tuple(int(size) for size in axes)
     row_bytes = kind.itemsize * math.prod(shape)
     if row_bytes < 1:
         raise ValueError(f"row_shape={row_shape!r} of {kind} makes rows without numbers.")

@@ -18,6 +18,7 @@ from dask_train.errors import DataError, in_words
 from dask_train.file_rows.first_row import augmented, first_row
 from dask_train.file_rows.labels import RecordError
 from dask_train.file_rows.reading import decodable, shown, unreadable
+from dask_train.file_rows.tokens import rows_token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,8 @@ class RecordFiles:
     ----------
     fs
         The fsspec file system.
-    paths, nbytes
-        Of the files, and their bytes in all.
+    paths, stamps, nbytes
+        Of each file, and what changes with it; and the bytes of all.
     read
         Given a file that is open, yields the name of each record within it, and the record.
     content
@@ -40,6 +41,7 @@ class RecordFiles:
 
     fs: Any = field(repr=False)
     paths: tuple[str, ...] = field(repr=False)
+    stamps: tuple[str, ...] = field(repr=False)
     nbytes: int
     read: Callable[[BinaryIO], Iterator[tuple[str, Any]]] = field(repr=False)
     content: Callable[[Any], bytes] = field(repr=False)
@@ -150,7 +152,10 @@ class RecordRows(OwnRows):
         columns = [Column(dtype=self.decoder.dtype, row_shape=self.row_shape)]
         columns += [] if self.label is None else [self.label]
         task = partial(_decoded, self.files, self.decoder, columns)
-        parts = self._parts(task)
+        files = self.files
+        # Of the same files and functions the same keys: dt.predict_to knows the rows again by them.
+        how = (files.read, files.content, files.label, columns)
+        parts = self._parts(task, rows_token(files.fs, self.decoder, files.paths, files.stamps, how))
         arrays = []
         for place, column in enumerate(columns):
             blocks = [
@@ -159,9 +164,10 @@ class RecordRows(OwnRows):
             arrays.append(da.concatenate(blocks, allow_unknown_chunksizes=True))
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
-    def _parts(self, task: Callable[[str], Any]) -> list[Any]:
+    def _parts(self, task: Callable[[str], Any], token: str | None = None) -> list[Any]:
         make = delayed(carried(task), pure=False)
-        return [make(path) for path in self.paths]
+        keys = [None if token is None else f"decoded-rows-{token}-{number}" for number in range(len(self.paths))]
+        return [make(path, dask_key_name=key) for path, key in zip(self.paths, keys, strict=True)]
 
     def source(self) -> Any:
         """Return the rows as processes of a run read them.

@@ -19,6 +19,7 @@ from dask_train.data.columns import TEXT, Column
 from dask_train.data.file_decoder import FILE_SHAPE, FileDecoder
 from dask_train.data.text import PAIR_BYTES
 from dask_train.file_rows.reading import decoded_rows, file_rows, shown
+from dask_train.file_rows.tokens import rows_token
 
 # What a partition has at most, of rows as they lie in memory: enough for a task to be worth its while.
 PART_BYTES, PART_ROWS = parse_bytes("32 MiB"), 2048
@@ -54,8 +55,8 @@ class FileSet:
     ----------
     fs
         The fsspec file system; it travels to the readers.
-    paths, sizes
-        Of each file, as ``fs`` has them, and their bytes.
+    paths, sizes, stamps
+        Of each file, as ``fs`` has them, their bytes, and what changes with each.
     labels
         ``(n, *shape)``, or None.
     """
@@ -63,9 +64,10 @@ class FileSet:
     fs: Any = field(repr=False)
     paths: tuple[str, ...] = field(repr=False)
     sizes: np.ndarray = field(repr=False)
+    stamps: tuple[str, ...] = field(repr=False)
     labels: np.ndarray | None = field(repr=False)
 
-    def parts(self, task: Callable[..., Any], sizes: np.ndarray) -> list[tuple[int, Any]]:
+    def parts(self, task: Callable[..., Any], sizes: np.ndarray, token: str | None = None) -> list[tuple[int, Any]]:
         """Return the number of files of each partition, and what a task makes of it, delayed; never pure.
 
         Parameters
@@ -74,14 +76,17 @@ class FileSet:
             Called with the file system, packed paths and labels; picklable.
         sizes
             Bytes of each row in memory.
+        token
+            Makes the keys of the partitions. Default: other keys at each call.
         """
         bounds = bounds_of(sizes)
         # The scheduler opens arguments of tasks, and may have no package for this file system.
         make = delayed(carried(task, self.fs), pure=False)
         parts = []
-        for start, stop in pairwise(bounds):
+        for number, (start, stop) in enumerate(pairwise(bounds)):
             labels = None if self.labels is None else self.labels[start:stop]
-            parts.append((stop - start, make(packed_paths(self.paths[start:stop]), labels)))
+            key = None if token is None else f"decoded-rows-{token}-{number}"
+            parts.append((stop - start, make(packed_paths(self.paths[start:stop]), labels, dask_key_name=key)))
         return parts
 
 
@@ -144,13 +149,16 @@ def stored_sizes(files: FileSet) -> np.ndarray:
 def decoded_arrays(files: FileSet, decoder: FileDecoder) -> tuple[Any, Any]:
     """Return files as Dask arrays of decoded rows, and their labels or None; nothing is computed.
 
-    Each row is decoded anew whenever its block is computed.
+    Each row is decoded anew whenever its block is computed. Of the same files and functions they have the same names in
+    each process: :func:`dask_train.predict_to` knows the rows again by them.
     """
     import dask.array as da
 
     like = Column(dtype=decoder.dtype, row_shape=decoder.row_shape)
     sizes = np.full(len(files.paths), max(1, like.row_bytes), np.int64)
-    parts = files.parts(partial(decoded_rows, decoder), sizes)
+    names, stamps = map(_SEPARATOR.join, (files.paths, files.stamps))
+    token = rows_token(files.fs, decoder, names, stamps, bounds_of(sizes), files.labels)
+    parts = files.parts(partial(decoded_rows, decoder), sizes, token)
     blocks = [da.from_delayed(block, (num_rows, *like.row_shape), like.dtype) for num_rows, block in parts]
     x = da.concatenate(blocks)
     return x, None if files.labels is None else da.from_array(

@@ -81,7 +81,7 @@ def tars(
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
     numbers = ClassNumbers.of(label, classes)
-    fs, names, sizes = listed(paths, storage_options)
+    fs, names, sizes, stamps = listed(paths, storage_options)
     label_of: Callable[[dict[str, bytes]], Any] | None = None
     if callable(label):
         label_of = partial(made_by, label)
@@ -90,6 +90,7 @@ def tars(
     files = RecordFiles(
         fs=fs,
         paths=names,
+        stamps=stamps,
         nbytes=sum(sizes),
         read=samples_of,
         content=MemberContent(tuple(features.lower().split(";"))),

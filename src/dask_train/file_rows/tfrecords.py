@@ -92,10 +92,11 @@ def tfrecords(
             "Neither features= nor decode= says what a row is. Pass the name of a feature: features='image'."
         )
     numbers = ClassNumbers.of(label, classes)
-    fs, names, sizes = listed(paths, storage_options)
+    fs, names, sizes, stamps = listed(paths, storage_options)
     files = RecordFiles(
         fs=fs,
         paths=names,
+        stamps=stamps,
         nbytes=sum(sizes),
         read=examples_of,
         content=bytes,
@@ -156,9 +157,9 @@ def to_tfrecords(
         A folder or URL of any file system of fsspec. Files are ``part-00000.tfrecord`` and so on; those of these names
         are replaced.
     rows : dask.bag.Bag or dask.dataframe.DataFrame
-        A bag of dicts, or a frame, whose columns are features: numbers, text, ``bytes``, lists of these, or arrays of
-        one axis. Floats become float32 and whole numbers int64, which is all that examples hold. NaN is a float; other
-        missing values raise an error, as do floats that are too large for float32.
+        A bag of dicts, or a frame, whose columns are features: numbers, text, ``bytes``, ``bytearray``, views of bytes,
+        lists of these, or arrays of one axis. Floats become float32 and whole numbers int64, which is all that examples
+        hold. NaN is a float; other missing values raise an error, as do floats that are too large for float32.
     storage_options : dict, optional
         Keywords for the file system, such as credentials. They are not shown. Default: none.
 

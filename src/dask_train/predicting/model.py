@@ -28,6 +28,7 @@ from dask_train.predicting.server.in_use import in_use
 from dask_train.predicting.server.values import Call, ModelParts
 from dask_train.settings.process import Settings, named_in
 from dask_train.spelling import by_caller, named, passed
+from dask_train.stores import place_anywhere
 
 # Libraries whose settings hold for estimators and functions; others where these name them.
 _OF_OBJECTS = ("numpy", "pandas", "sklearn", "xgboost")
@@ -182,7 +183,9 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
         return _keras(model, travels=travels, compiled=compiled)
     if compiled:
         _check_compiled(model)
-    # Its token is without credentials: a model stays the same when these are renewed.
+    there = ModelFile(place_anywhere(file.path), file.options)  # Dask workers may have another working directory
+    # Its token is without credentials, and has the path as it was passed: a model stays the same when credentials are
+    # renewed, and in another working directory.
     known_by = files.header_of(ModelFile(file.path), checksum, compiled=compiled)
     settings = Settings.here("numpy", "keras", keras.backend.backend())
     return _network(
@@ -190,7 +193,7 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
             kind="file",
             name=file.path,
             token=_token(settings, known_by, custom.code),
-            header=files.header_of(file, checksum, compiled=compiled),
+            header=files.header_of(there, checksum, compiled=compiled),
             arrays=(),
             opened_bytes=2 * model_size_bytes(model),  # the file, too
             environment=backend_environment(keras.backend.backend()),

@@ -15,7 +15,7 @@ from distributed import Worker
 
 from dask_train.cluster.devices import device_environment
 from dask_train.cluster.worker_plugin import OwnPlugin
-from dask_train.config import PredictLimits
+from dask_train.config import PredictLimits, TemplateSettings
 from dask_train.errors import PredictionError, StalledError
 from dask_train.predicting.model_process import LOOK_S, ModelProcess, ProcessLostError
 from dask_train.predicting.server.runners import imports_of
@@ -168,16 +168,17 @@ class ModelProcesses(OwnPlugin):
         PredictionError
             It does not.
         """
-        self._check_room(parts, within_dask=limits.in_dask_limit)
+        self._check_room(parts, limits)
         num_threads = limits.threads or max(1, self._worker.state.nthreads)
         environment = device_environment(DeviceUse(num_sharing=0))  # with roles, and with other models
         return ModelProcess(parts, limits, num_threads, TemplateProcesses.of(self._worker).start, environment)
 
-    def _check_room(self, parts: ModelParts, *, within_dask: bool) -> None:
+    def _check_room(self, parts: ModelParts, limits: PredictLimits) -> None:
+        within_dask = limits.in_dask_limit
         with self._changed:
             while True:
                 available = room(None, self._worker)
-                needs = partial(_needed, parts)
+                needs = partial(_needed, parts, limits.template)
                 needed = needs(available.templates)
                 others = [seat for seat in self._seats.values() if seat.token != parts.token]
                 sizes = [(seat.needs(available.templates), share_bytes(seat.pid)) for seat in others]
@@ -202,10 +203,10 @@ class ModelProcesses(OwnPlugin):
         )
 
 
-def _needed(parts: ModelParts, templates: Mapping[str, int]) -> int:
+def _needed(parts: ModelParts, template: TemplateSettings, templates: Mapping[str, int]) -> int:
     """Bytes that a model's process takes besides a template, which has taken its part if it is there."""
     framework = FRAMEWORK_BYTES.get(parts.kind, FRAMEWORK_BYTES_ELSE)
-    shared = min(int(SHARED * framework), templates.get(name_of(imports_of(parts)), 0))
+    shared = min(int(SHARED * framework), templates.get(name_of(template.imported(imports_of(parts))), 0))
     # The parts lie in the Dask worker already; the process holds them twice until its variables are made of them.
     return framework - shared + parts.nbytes + parts.opened_bytes
 

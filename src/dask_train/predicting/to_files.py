@@ -33,7 +33,7 @@ from dask_train.predicting.sent_models import until_kept
 from dask_train.report.parts_progress import PartsDisplay
 from dask_train.report.progress import check_progress
 from dask_train.spelling import named
-from dask_train.stores import checked_options
+from dask_train.stores import checked_options, place_anywhere
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -46,7 +46,7 @@ class PredictedFiles(CardMixin):
     Attributes
     ----------
     path
-        The folder.
+        The absolute path or the URL of the folder.
     kind
         ``"parquet"``, ``"zarr"``, ``"npy"``, or ``"npz"`` of several outputs.
     num_parts, num_rows
@@ -94,10 +94,10 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     Parameters
     ----------
     path
-        A folder or URL that all Dask workers can write to, of any file system of fsspec. A frame gives Parquet files
-        ``part-00000.parquet`` with its index, which ``dask.dataframe.read_parquet(path)`` reads. Arrays give one Zarr
-        array where the path ends with ``.zarr``, for which rows are cut evenly; else files ``part-00000.npy``, or
-        ``.npz`` of models with several outputs.
+        A folder or URL that all Dask workers can write to, of any file system of fsspec. A relative path is below the
+        working directory of this process. A frame gives Parquet files ``part-00000.parquet`` with its index, which
+        ``dask.dataframe.read_parquet(path)`` reads. Arrays give one Zarr array where the path ends with ``.zarr``, for
+        which rows are cut evenly; else files ``part-00000.npy``, or ``.npz`` of models with several outputs.
     model, x, batch_size, features, method, columns, meta, schema, client
         As :func:`~dask_train.predict` takes them, with the same defaults: 256 rows per batch, and what the model knows.
     overwrite
@@ -134,10 +134,10 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     object. ``_dask_train/record.json`` describes the predictions, and ``_dask_train/done`` has a file for each
     part that is complete, with the number of its rows in its name. The data is known by its layout (numbers of
     partitions and rows, dtypes, divisions) and its Dask token, which identifies how it is made: contents of NumPy
-    arrays and frames of pandas, times and sizes of Parquet files, but only the path of any other file. Data that is
-    made of generators without a seed, or of delayed functions that are not ``pure=True``, has another token each time,
-    so it can be resumed only in the session where it was begun. Where files have changed under the same path, pass
-    ``overwrite=True``.
+    arrays and frames of pandas, times and sizes of Parquet files and of those that :func:`~dask_train.files` and the
+    like have listed, but only the path of any other file. Data that is made of generators without a seed, or of delayed
+    functions that are not ``pure=True``, has another token each time, so it can be resumed only in the session where it
+    was begun. Where files have changed under the same path, pass ``overwrite=True``.
 
     Examples
     --------
@@ -295,7 +295,7 @@ def _checked_path(path: Any) -> str:
     text = os.fspath(path)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise ValueError(f"{named('path')} is {text!r}; pass the path or URL of a folder.")
-    return text
+    return place_anywhere(text)
 
 
 def _kind(path: str, ready: Prepared) -> str:

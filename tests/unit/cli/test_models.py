@@ -134,7 +134,7 @@ _PYTHON = re.compile(r"\b[a-z_]+=(?![\w/-])|=True|\bdask_train\.|\bframe\b|\bx\b
         (("predict", "bare", "rows", "new", "--features", "delay"), "--features NAME,NAME."),
         (("predict", "model", "rows", "new", "--features", "late"), "Leave --features out"),
         (("predict", "model", "rows", "new", "--columns", "a,b"), "--columns has 2 names"),
-        (("predict", "model", "rows", "model/schema.json"), "OUTPUT model/schema.json is a file."),
+        (("predict", "model", "rows", "model/schema.json"), "/model/schema.json is a file."),
         (("predict", "model", "rows", "begun", "--method", "predict_proba"), "pass --overwrite to remove them."),
     ],
 )

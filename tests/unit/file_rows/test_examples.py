@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -103,6 +105,22 @@ def test_what_an_example_can_not_hold_is_refused(value, message):
 def test_a_name_is_text():
     with pytest.raises(TypeError, match="Feature 1 has a name of type int, and names in an example are text"):
         packed({1: 2, "a": 3})
+
+
+@pytest.mark.parametrize(("row", "kind"), [("text", "str"), (("a", 0.5), "tuple"), (None, "NoneType")])
+def test_a_row_is_a_dict(row, kind):
+    with pytest.raises(TypeError, match=f"The bag holds a {kind}; rows are dicts of features by name"):
+        packed(row)
+
+
+def test_buffers_of_bytes_are_bytes_and_those_of_numbers_are_numbers():
+    png = io.BytesIO(b"\x89PNG\r\n")
+    fields = {"a": png.getbuffer(), "b": bytearray(b"xy"), "c": [bytearray(b"x"), memoryview(b"zy")[::-1]]}
+    check_same(parsed(packed(fields)), {"a": png.getvalue(), "b": b"xy", "c": [b"x", b"yz"]})
+    numbers = np.array([0.5, 2.0], np.float32)
+    check_same(parsed(packed({"d": memoryview(numbers)})), {"d": numbers})
+    with pytest.raises(ValueError, match=r"Feature 'e' has the shape \(2, 2\)"):
+        packed({"e": np.zeros((2, 2), np.uint8).data})
 
 
 def test_infinity_is_a_float():

@@ -35,6 +35,12 @@ def test_rows_of_several_files_follow_each_other(folder):
     np.testing.assert_array_equal(flat.compute(scheduler="synchronous"), X.ravel())
 
 
+@pytest.mark.parametrize("row_shape", [3, np.int64(3), np.array([3]), [3]], ids=type)
+def test_a_whole_number_is_the_shape_of_a_row(folder, row_shape):
+    rows = dt.memmap(folder / "*.bin", dtype="int16", row_shape=row_shape)
+    np.testing.assert_array_equal(rows.compute(scheduler="synchronous"), X)
+
+
 def test_files_of_a_list_follow_each_other_in_its_order(folder):
     first, second = folder / "0.npy", folder / "1.npy"
     rows = dt.npy([second, first, second]).compute(scheduler="synchronous")
@@ -86,6 +92,8 @@ def test_what_has_no_rows_of_numbers_is_refused(folder):
         dt.memmap(folder / "0.bin", dtype="int16", row_shape=(4,))
     with pytest.raises(ValueError, match=r"row_shape=\(0,\) of int16 makes rows without numbers"):
         dt.memmap(folder / "0.bin", dtype="int16", row_shape=(0,))
+    with pytest.raises(ValueError, match="row_shape=0 of int16 makes rows without numbers"):
+        dt.memmap(folder / "0.bin", dtype="int16", row_shape=0)
 
 
 def test_a_file_that_ends_early_is_told(folder):

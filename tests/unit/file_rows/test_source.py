@@ -38,7 +38,8 @@ def file_set(tmp_path) -> FileSet:
         with open(path, "wb") as file:
             file.write(content)
     sizes, labels = np.array([len(each) for each in CONTENTS]), np.arange(5) * 10
-    return FileSet(fs=fsspec.filesystem("file"), paths=tuple(paths), sizes=sizes, labels=labels)
+    stamps = tuple(map(str, sizes))
+    return FileSet(fs=fsspec.filesystem("file"), paths=tuple(paths), sizes=sizes, stamps=stamps, labels=labels)
 
 
 def computed(delayed):
@@ -82,7 +83,7 @@ def test_files_have_names_that_are_no_utf_8(tmp_path):
     """Shared memory holds text in UTF-8."""
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.bin")
     Path(path).write_bytes(b"22")
-    files = FileSet(fs=fsspec.filesystem("file"), paths=(path,), sizes=np.array([2]), labels=None)
+    files = FileSet(fs=fsspec.filesystem("file"), paths=(path,), sizes=np.array([2]), stamps=("2",), labels=None)
     assert unpacked_paths(packed_paths(files.paths)) == [path]
     ((rows,),) = computed(files_source(files, DECODER, skips=False).delayed_parts(None, list))
     (name, content), (nbytes,) = rows[0], stored_sizes(files)
@@ -120,7 +121,7 @@ def test_a_file_that_is_gone_is_named(file_set):
 
 
 def test_decoded_arrays_have_known_chunks(file_set):
-    good = FileSet(fs=file_set.fs, paths=file_set.paths[:2], sizes=file_set.sizes[:2], labels=file_set.labels[:2])
+    good = FileSet(**{name: value if name == "fs" else value[:2] for name, value in vars(file_set).items()})
     x, y = decoded_arrays(good, DECODER)
     assert (x.shape, x.dtype, x.chunks[0]) == ((2, 1), np.int64, y.chunks[0])
     assert computed([x, y])[0].tolist() == [[1], [2]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any
 
 import dask.dataframe as dd
@@ -19,6 +20,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from dask_train.predicting.inputs import rows_to_predict
 from dask_train.predicting.model import Predictor, predictor
+from dask_train.predicting.server.files import open_file
 from dask_train.predicting.server.keras_model import open_parts
 
 X = np.arange(12.0).reshape(6, 2)
@@ -174,6 +176,20 @@ def test_a_file_of_a_model_with_own_functions_is_sent_as_the_model_that_it_is(tm
     opened = open_parts(found.value.header, found.value.arrays)  # where the name is not registered
     np.testing.assert_allclose(opened(np.ones((1, 2), "f4")), np.full((1, 2), 2.0))
     assert opened.compiled
+
+
+def test_a_relative_path_of_a_model_is_below_the_working_directory_of_the_client(tmp_path, monkeypatch):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.save(tmp_path / "m.keras")
+    (tmp_path / "other").mkdir()
+    shutil.copy(tmp_path / "m.keras", tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+    made = [of("m.keras"), of(f"file://{tmp_path}/m.keras")]
+    monkeypatch.chdir(tmp_path / "other")
+    assert of("m.keras").value.token == made[0].value.token, "a copy of it"
+    (tmp_path / "other" / "m.keras").unlink()
+    for each in made:
+        np.testing.assert_array_equal(open_file(each.value.header).get_weights()[0], model.get_weights()[0])
 
 
 def test_a_function_is_another_one_where_a_module_in_it_is_in_another_mode():

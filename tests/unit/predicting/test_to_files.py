@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,27 @@ def test_other_data_of_the_same_layout_is_not_taken_for_done(tmp_path: Path) -> 
         np.testing.assert_allclose(read(), 2 * x[:, 0])
 
 
+def test_rows_of_files_that_are_listed_again_are_the_same(tmp_path: Path) -> None:
+    for number in range(3):
+        np.full(4, number, np.uint8).tofile(tmp_path / f"{number}.bin")
+
+    def decode(content: bytes) -> np.ndarray:
+        return np.frombuffer(content, np.uint8)
+
+    def predict_to() -> dt.PredictedFiles:
+        return dt.predict_to(tmp_path / "out", summed, dt.files(tmp_path / "*.bin", decode=decode))
+
+    def summed(x: np.ndarray) -> np.ndarray:
+        return x.sum(axis=1)
+
+    assert predict_to().num_written == 3
+    (tmp_path / "out" / "part-00001.npy").unlink()
+    assert predict_to().num_written == 1
+    os.utime(tmp_path / "0.bin", (1, 1))
+    with pytest.raises(ValueError, match=r"predictions of something else \(token"):
+        predict_to()
+
+
 def test_inputs_that_have_changed_places_are_not_taken_for_done(tmp_path: Path) -> None:
     def apart(*, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return left - right
@@ -115,6 +137,22 @@ def test_a_path_is_checked_first(tmp_path: Path, regression: LinearRegression) -
     for path, error in ((3, TypeError), (None, TypeError), ("", ValueError), (" ", ValueError), ("a\0b", ValueError)):
         with pytest.raises(error, match="pass the path or URL of a folder"):
             dt.predict_to(path, regression, X)  # type: ignore[arg-type]
+
+
+def test_a_relative_path_is_below_the_working_directory_of_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def moved(x: np.ndarray) -> np.ndarray:
+        os.chdir(tmp_path / "elsewhere")  # where Dask workers may have been started
+        return x[:, 0]
+
+    result = dt.predict_to("out", moved, da.from_array(X, chunks=(50, 3)), meta=np.empty(0))
+    assert (result.path, result.num_written) == (f"{tmp_path}/out", 2)
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "part-00001.npy"), X[50:, 0])
+    assert dt.predict_to("../out", moved, da.from_array(X, chunks=(50, 3)), meta=np.empty(0)).num_written == 0
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, as it reads an index
