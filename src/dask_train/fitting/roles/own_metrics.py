@@ -70,13 +70,18 @@ def check_sums(
 
 def check_sums_in_steps(
     model: Any, metrics: Metrics, backend: Backend, step: Callable[[Any], Any], batch: Any, *, compiled: bool
-) -> None:
+) -> set[int]:
     """Do as :func:`check_sums`, of steps on a batch that train nothing and leave nothing behind.
 
     Parameters
     ----------
     compiled
         Whether metrics of ``compile`` are added up as well; else they are given all workers' rows.
+
+    Returns
+    -------
+    set of int
+        As of :func:`check_sums`.
 
     Raises
     ------
@@ -86,7 +91,7 @@ def check_sums_in_steps(
     left_out = set() if compiled else set(map(id, _compiled_with(model)))
     own = [*_all_metrics(model), *(_compiled_with(model) if compiled else ())]
     if not any(_is_own(metric) for metric in own if id(metric) not in left_out):
-        return
+        return set()
     as_written = backend.functions_run_as_written() if may_have_own_losses(model) else nullcontext()
     with as_written, rehearsed(model, metrics) as set_back:
         tried = backend.compiled(step, model, batch)
@@ -100,7 +105,7 @@ def check_sums_in_steps(
 
         tried(batch)  # it makes the metrics' variables
         set_back()
-        check_sums(model, metrics, counted, "workers", left_out)
+        return check_sums(model, metrics, counted, "workers", left_out)
 
 
 def _all_metrics(model: Any) -> list[Any]:

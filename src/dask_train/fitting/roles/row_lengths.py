@@ -102,7 +102,8 @@ def texts_of_one_length(lengths: RowLengths) -> Iterator[None]:
     @wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         output = original(self, *args, **kwargs)
-        return lengths.padded([output])[0] if keras.ops.is_tensor(output) else output
+        is_ragged = hasattr(output, "row_splits")  # then each text keeps its own length
+        return lengths.padded([output])[0] if keras.ops.is_tensor(output) and not is_ragged else output
 
     keras.layers.TextVectorization.call = call
     try:

@@ -18,7 +18,7 @@ from dask_train.fitting.roles.metrics import Metrics, StepLogs
 from dask_train.fitting.roles.own_metrics import check_sums_in_steps
 from dask_train.fitting.roles.rehearsal import Inspection, learn_losses
 from dask_train.fitting.roles.shares_trial import compare_shares
-from dask_train.fitting.roles.weights import Weights
+from dask_train.fitting.roles.weights import Weights, value_of
 from dask_train.role.session import Session
 
 
@@ -71,6 +71,11 @@ class BatchFeed:
     is_taken: Callable[[], bool] = bool
 
 
+# How often metrics are checked again that count 0 whenever a step is tried, such as those that only each tenth step
+# updates: a check takes as long as several steps.
+_MOST_VAIN_CHECKS = 10
+
+
 class Steps:
     """The steps of a worker, one call of Keras' after the other; what its ``train_function`` or ``test_function`` is.
 
@@ -99,6 +104,8 @@ class Steps:
         self._run: Callable[[Any], Any] | None = None
         self._derived = Derived()
         self._step_logs = StepLogs({})
+        self._unchecked: set[int] = set()  # places of what metrics count, of which batches have shown nothing so far
+        self._num_vain_checks = 0
 
     def __call__(self, iterator: Any) -> Any:  # noqa: ARG002 - Keras' own iterator, which counts steps only
         """Take the steps of one call; the logs of the last one."""
@@ -141,7 +148,8 @@ class Steps:
         batch = self._packed(columns)
         self._rank.metrics.go_on()
         if self._run is not None:
-            return StepLogs.of(self._run(batch), self._derived)
+            logs = self._run_with_check(self._run, batch) if self._unchecked else self._run(batch)
+            return StepLogs.of(logs, self._derived)
         run = self._made(batch)
         if self._rank.applies_last:
             self._rank.metrics.variables()  # which are not to be looked for within the step
@@ -149,18 +157,32 @@ class Steps:
         self._run, self._derived = run, self._rank.backend.derived(run, self._rank.metrics.variables())
         return StepLogs.of(logs, self._derived)
 
+    def _run_with_check(self, run: Callable[[Any], Any], batch: Any) -> Any:
+        """Take a step, and check metrics again where it counts something of which nothing was known."""
+        before = self._counted_unchecked()
+        logs = run(batch)
+        if not all(map(np.array_equal, before, self._counted_unchecked())):
+            shown = self._unchecked - self._check_sums(batch)
+            self._unchecked -= shown
+            self._num_vain_checks += not shown
+            if self._num_vain_checks == _MOST_VAIN_CHECKS:
+                self._unchecked = set()
+        return logs
+
+    def _counted_unchecked(self) -> list[np.ndarray]:
+        variables = self._rank.metrics.variables()
+        return [np.array(value_of(variables[place])) for place in sorted(self._unchecked)]
+
+    def _check_sums(self, batch: Any) -> set[int]:
+        rank = self._rank
+        is_alone = rank.weights is None
+        return check_sums_in_steps(rank.model, rank.metrics, rank.backend, self._step, batch, compiled=is_alone)
+
     def _made(self, batch: Any) -> Callable[[Any], Any]:
         """Return the step, of which is known what has to be before it is taken."""
         backend = self._rank.backend
         if self._rank.adds_metrics:
-            check_sums_in_steps(
-                self._rank.model,
-                self._rank.metrics,
-                backend,
-                self._step,
-                batch,
-                compiled=self._rank.weights is None,
-            )
+            self._unchecked = self._check_sums(batch)
         model, is_shared = self._rank.model, self._rank.weights is not None and self._rank.session.size > 1
         inspection = Inspection(model, backend)
         is_compared = is_shared and self._step != model.test_step and self._rank.share.weight > 0

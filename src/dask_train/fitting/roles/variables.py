@@ -12,7 +12,7 @@ import copy
 import functools
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any
 
@@ -129,6 +129,10 @@ class Variables:
         variables = [*sent, *_Search(of_modules=True).of(callbacks)]
         known, before = {each.key: each for each in variables}, {each.key: each.content for each in variables}
         return cls(known, before, parts=dict(parts or {}))
+
+    def of_parts(self, parts: Mapping[str, Any]) -> Variables:
+        """Return the same variables, with other parts of the model."""
+        return replace(self, parts=dict(parts))
 
     @functools.cached_property
     def _part_keys(self) -> dict[int, str]:

@@ -82,14 +82,16 @@ class Worker(ABC):
         self.leads = session.rank == 0
         here = task.in_process
         self.model = parts_to_model(task.header, task.arrays) if here is None else here.model
-        has_callbacks = self.leads and (task.callbacks or here is not None)
-        parts = parts_by_key(self.model) if has_callbacks else {}  # as where it comes from; building may add layers
+        sent = task.callbacks if self.leads else b""
+        parts = parts_by_key(self.model) if sent else {}  # as in the client; building adds layers and weights
         build(self.model, task.columns.with_rows(self.data.schema))
         seed_torch(task.random, task.seed, session.rank)
-        self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"", parts)
+        self.callbacks, self.variables = open_callbacks(sent, parts)
         if here is not None:
-            self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks, parts)
-        self._progress = progress_of(self.callbacks, self.variables.parts)
+            self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks)
+        # Checkpoints and mirrors are read where the model is built, too.
+        self._kept_variables = self.variables.of_parts(parts_by_key(self.model) if self.callbacks else {})
+        self._progress = progress_of(self.callbacks, self._kept_variables.parts)
         self.share = RowFraction()
         self._reading = ExitStack()  # what validation reads
         self._warnings: list[str | None] = []
@@ -274,8 +276,8 @@ class Worker(ABC):
         """Let callbacks, for which training has begun, continue what those of a checkpoint held."""
         for progress in self._progress:
             progress.note()
-        self.variables.note()
-        take_states(self._progress, self._callback_states, self.variables)
+        self._kept_variables.note()
+        take_states(self._progress, self._callback_states, self._kept_variables)
 
     def _model_state(self) -> dict[str, Any]:
         with self.session._link.spent.on(CHECKPOINTS):  # files are made in the background, checksums with them
@@ -294,7 +296,7 @@ class Worker(ABC):
         """Return what callbacks hold, pickled when they have run since it was asked for last."""
         num_times = 0 if self._aside is None else self._aside.num_times
         if self._held is None or self._held[0] != num_times:
-            states = held_by(self._progress, self.variables)
+            states = held_by(self._progress, self._kept_variables)
             self._held = num_times, [list(state) for state in states]
             if unknown := [state.name for state in states if not state.state]:
                 self.loop.mirror_no_more(f"what callback {unknown[0]} holds can't be pickled.")
@@ -310,7 +312,7 @@ class Worker(ABC):
         """Let callbacks hold what others held, once training begins; a notice names those that begin anew."""
         if not self.leads:
             return
-        states, lost = matched(self.callbacks, _callback_states(saved), self.variables)
+        states, lost = matched(self.callbacks, _callback_states(saved), self._kept_variables)
         if lost and self.loop.takes_place:
             self.loop.start_all_again(f"worker 0 was lost, whose callback {lost[0]} can't be pickled")
         for name in lost:

@@ -106,9 +106,9 @@ def own_step(metric):
 MODELS = [compiled, eager, own_step]
 
 
-def steps_of(model, *, adds_metrics=True):
-    """The step of a worker of several, on one batch."""
-    backend, batches = backend_of("tensorflow"), iter([(keras.ops.array(X), keras.ops.array(Y))])
+def steps_of(model, *, adds_metrics=True, targets=(Y,)):
+    """The steps of a worker of several, on one batch for each of the targets."""
+    backend, batches = backend_of("tensorflow"), iter([(keras.ops.array(X), keras.ops.array(y)) for y in targets])
     rank = Rank(
         session=SimpleNamespace(global_rows=len(X)),
         backend=backend,
@@ -133,6 +133,68 @@ def test_what_is_no_sum_is_refused_before_a_step_is_taken(made, metric):
         steps_of(model)(None)
     after = [np.array(value_of(variable)) for variable in (*model.variables, *model.optimizer.variables)]
     assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=False))
+
+
+class Worst(Keeping):
+    """Knows nothing of a batch without positive targets."""
+
+    def update_state(self, y, y_pred, sample_weight=None):
+        self.value.assign(self.brought(keras.ops.where(y > 0, 1.0 + keras.ops.abs(y - y_pred), 0.0)))
+
+
+class WorstOfAll(Worst, Largest):
+    """No sum."""
+
+
+class WorstTogether(Worst, Total):
+    """A sum."""
+
+
+POSITIVE, NONE = np.abs(Y), np.zeros_like(Y)
+
+
+@pytest.mark.parametrize("made", [compiled, own_step])
+def test_what_is_no_sum_is_refused_with_the_first_batch_that_shows_it(made):
+    steps = steps_of(made(WorstOfAll()), targets=[NONE, NONE, POSITIVE])
+    steps(None)
+    steps(None)
+    with pytest.raises(ValueError, match="'keeping' of class WorstOfAll does not count sums over rows"):
+        steps(None)
+
+
+@pytest.fixture
+def num_steps_before_checks(monkeypatch):
+    """Collects how many steps were taken before each check; ``found`` is what checks return, if it is set."""
+    it = SimpleNamespace(steps=0, checks=[], found=None)
+
+    def check(*args, **kwargs):
+        it.checks.append(it.steps)
+        return check_sums_in_steps(*args, **kwargs) if it.found is None else it.found
+
+    monkeypatch.setattr("dask_train.fitting.roles.steps.check_sums_in_steps", check)
+    return it
+
+
+def test_metrics_are_checked_again_with_the_first_batch_of_which_they_count_something(num_steps_before_checks):
+    results = []
+    for adds_metrics in (True, False):
+        keras.utils.set_random_seed(2)
+        model = eager(WorstTogether())
+        model.optimizer.build(model.trainable_variables)
+        steps = steps_of(model, adds_metrics=adds_metrics, targets=[NONE, NONE, POSITIVE, NONE, POSITIVE])
+        for num_steps_before_checks.steps in range(5):
+            results.append(float(steps(None)["keeping"]))
+    assert num_steps_before_checks.checks == [0, 2]
+    assert results[:5] == results[5:], "checks leave nothing behind"
+    assert results[1] == 0.0 < results[2]
+
+
+def test_checks_that_show_nothing_end(num_steps_before_checks):
+    num_steps_before_checks.found = {0}
+    steps = steps_of(eager(Total()), targets=[Y] * 15)
+    for num_steps_before_checks.steps in range(15):
+        steps(None)
+    assert num_steps_before_checks.checks == list(range(11))
 
 
 @pytest.mark.parametrize("made", MODELS)

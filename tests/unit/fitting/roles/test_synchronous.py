@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from types import SimpleNamespace
 
+import dask
 import keras
 import numpy as np
 import pytest
@@ -39,6 +40,13 @@ def made(**compiled):
     return model
 
 
+def unbuilt():
+    """Return a model without weights; nothing is known of delayed rows, so that they are made when training begins."""
+    model = keras.Sequential([layers.Dense(2), layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.5), "mse", run_eagerly=True)
+    return model
+
+
 def check_alike(outcome, wanted, told):
     found = parts_to_model(outcome.header, outcome.arrays)
     for one, other in zip(found.weights, wanted.weights, strict=True):
@@ -47,8 +55,9 @@ def check_alike(outcome, wanted, told):
     assert outcome.epoch == told.epoch
 
 
-def test_callbacks_that_refer_to_the_model_by_other_names_act_on_the_one_that_is_trained(fitted):
-    model = made(run_eagerly=True)
+@pytest.mark.parametrize("is_built", [True, False])
+def test_callbacks_that_refer_to_the_model_by_other_names_act_on_the_one_that_is_trained(fitted, is_built):
+    model = made(run_eagerly=True) if is_built else unbuilt()
 
     class Watching(keras.callbacks.Callback):
         def __init__(self, watched):
@@ -270,3 +279,42 @@ def test_the_best_checkpoint_has_the_weights_that_were_validated(pool, tmp_path)
     assert result.best_epoch == np.argmin(result.history["val_loss"])
     assert result.model.evaluate(X, Y, verbose=0) == pytest.approx(min(result.history["val_loss"]), rel=1e-5)
     assert result.notices == []
+
+
+class Holding(keras.callbacks.Callback):
+    """Holds a layer, weights and the optimizer from when training begins, and ``passed`` layers."""
+
+    def __init__(self, *passed):
+        super().__init__()
+        self.passed, self.held = passed, []
+
+    def parts(self):
+        layer, optimizer = self.model.layers[-1], self.model.optimizer
+        return [layer, layer.kernel, optimizer, *optimizer.variables]
+
+    def on_train_begin(self, logs=None):
+        self.held = self.parts()
+
+    def on_train_end(self, logs=None):
+        assert all(one is other for one, other in zip(self.held, self.parts(), strict=True))
+
+
+def continued(folder, model, *callbacks, epochs):
+    rows = [dask.delayed({"x": X, "y": Y})]
+    checkpoints = {"checkpoint": folder, "resume": folder.exists()}
+    settings = {"batch_size": 25, "epochs": epochs, "workers": 0, "verbose": 0, **checkpoints}
+    return dt.fit(model, rows, features="x", label="y", callbacks=list(callbacks), **settings)
+
+
+def test_a_callback_that_resumes_holds_parts_that_the_trained_model_got_when_it_was_built(pool, tmp_path):
+    model = unbuilt()
+    for epochs, one in enumerate([model, model, unbuilt()], 1):
+        assert continued(tmp_path / "kept", one, Holding(), epochs=epochs).epoch == list(range(epochs))
+
+
+def test_a_call_that_callbacks_have_ended_takes_no_step_again_though_its_model_is_built_by_now(pool, tmp_path):
+    model = unbuilt()
+    for _ in range(2):
+        stops = keras.callbacks.EarlyStopping("loss", min_delta=9.0)
+        result = continued(tmp_path / "kept", model, Holding(model.layers[-1]), stops, epochs=5)
+        assert result.epoch == [0, 1]
