@@ -224,7 +224,7 @@ class Trees(ModelKind):
 
         def taken(trained: dict[str, Any]) -> Any:
             copied = deepcopy(task.estimator)
-            take_over(copied, trained["estimator"])
+            take_over(copied, trained)
             return copied
 
         return TrialSpec(work=TreesRole(task), model=taken)

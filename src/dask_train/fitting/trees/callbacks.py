@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from types import MethodType
+from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
 from dask_train.trainers.common.callback_progress import CallbackProgress, without_code
+
+
+class CallbackChanges(NamedTuple):
+    """What training has changed in one callback.
+
+    Attributes
+    ----------
+    name
+        Of its class; of a function its own.
+    attributes
+        Those that differ from what was passed, by name.
+    """
+
+    name: str
+    attributes: dict[str, Any]
 
 
 class KeptCallbacks:
@@ -46,8 +62,7 @@ class KeptCallbacks:
         self.callbacks, self._looks_at = list(callbacks), looks_at or {}
         self.resumed, self.unmatched, self.as_before = False, list[Any](), True
         self._passed, self._run = tuple(callbacks), run
-        # LightGBM sets the order by their places in this call.
-        self._progress = [CallbackProgress(callback, left_out=("order",)) for callback in callbacks]
+        self._progress = list(map(_progress_of, callbacks))
 
     def dumps(self, *others: Any) -> bytes:
         """Pickle them, with other values, in one: what they share they share there, too."""
@@ -77,16 +92,17 @@ class KeptCallbacks:
         if run == self._run:
             self.callbacks[:] = callbacks
             for progress, callback, (_, _, changed) in zip(self._progress, callbacks, saved, strict=True):
-                progress.callback = callback
+                progress.callback = _holder_of(callback)
                 progress.take(changed)
         else:
             self._take_progress(saved)
         return tuple(others)
 
-    def those_of(self, passed: Sequence[Any]) -> list[Any]:
-        """Return the callbacks that run in place of those that were passed."""
-        running = {id(was): now for was, now in zip(self._passed, self.callbacks, strict=True)}
-        return [running.get(id(each), each) for each in passed]
+    def changes_of(self, passed: Sequence[Any]) -> list[CallbackChanges]:
+        """Return what training has changed in each of the callbacks that were passed."""
+        changed = {id(was): one.changed() for was, one in zip(self._passed, self._progress, strict=True)}
+        # XGBoost takes one of several that are equal.
+        return [CallbackChanges(_name_of(each), changed.get(id(each), {})) for each in passed]
 
     def _take_progress(self, saved: Sequence[tuple[str, dict[str, str], dict[str, Any]]]) -> None:
         self.resumed, waiting = True, list(saved)
@@ -101,7 +117,7 @@ class KeptCallbacks:
             if not progress.has_arguments(self._of_score(callback, arguments)):
                 self.unmatched.append(callback)
                 continue
-            progress.take(in_own_dicts(callback, without_code(changed)))
+            progress.take(_in_own_dicts(progress.callback, without_code(changed)))
         self.as_before &= not waiting
 
     def _of_score(self, callback: Any, arguments: Mapping[str, str]) -> dict[str, str]:
@@ -110,7 +126,20 @@ class KeptCallbacks:
         return {name: value for name, value in arguments.items() if name in names}
 
 
-def in_own_dicts(callback: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+def take_changes(callbacks: Sequence[Any], changes: Sequence[CallbackChanges], model: Any) -> None:
+    """Let the user's callbacks hold what training has changed in those of the first rank.
+
+    A dict that was passed is filled, and an attribute that is the user's estimator stays so. With ``workers=0`` these
+    may be the very same objects, or share their dicts.
+    """
+    for callback, (_, attributes) in zip(callbacks, changes, strict=False):
+        holder = _holder_of(callback)
+        left = {name for name, value in vars(holder).items() if value is model}
+        own = _in_own_dicts(holder, {name: value for name, value in attributes.items() if name not in left})
+        vars(holder).update(own)  # not by setattr: objects may be frozen
+
+
+def _in_own_dicts(callback: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values for attributes of a callback; in place of a dict its own one, filled, which the user may hold."""
     attributes = {}
     for name, value in values.items():
@@ -122,6 +151,18 @@ def in_own_dicts(callback: Any, values: Mapping[str, Any]) -> dict[str, Any]:
         else:
             attributes[name] = value
     return attributes
+
+
+def _holder_of(callback: Any) -> Any:
+    """Return the object whose attributes a callback changes: of a method the object that it is bound to."""
+    owner = callback.__self__ if isinstance(callback, MethodType) else None
+    return owner if hasattr(owner, "__dict__") and not isinstance(owner, type) else callback
+
+
+def _progress_of(callback: Any) -> CallbackProgress:
+    holder = _holder_of(callback)
+    # LightGBM sets the order of functions and callable objects by their places in this call.
+    return CallbackProgress(holder, left_out=("order",) if holder is callback else ())
 
 
 def _name_of(callback: Any) -> str:

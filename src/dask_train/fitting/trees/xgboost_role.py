@@ -16,7 +16,7 @@ from xgboost.callback import CallbackContainer, EarlyStopping, LearningRateSched
 
 from dask_train.compat.xgboost import count_from
 from dask_train.data.columns import Column
-from dask_train.fitting.trees.callbacks import KeptCallbacks
+from dask_train.fitting.trees.callbacks import CallbackChanges, KeptCallbacks
 from dask_train.fitting.trees.parts import TreeRows, classes_of, frame_of, parts_of
 from dask_train.fitting.trees.replaced import replaced_in_thread
 from dask_train.fitting.trees.role import check_same_scores
@@ -36,7 +36,7 @@ _LOOKS_AT = {EarlyStopping: ("data", "metric_name")}
 
 
 def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
-    """Fit it; the same estimator on all ranks, which is returned by its name.
+    """Fit it; the same estimator on all ranks, which is returned by its name, with what callbacks have changed.
 
     Raises
     ------
@@ -58,10 +58,9 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
         replaced_in_thread(xgboost.sklearn, QuantileDMatrix=matrices.make, train=rounds.train),
     ):
         estimator.fit(matrices.stand_ins[""], labels, verbose=False, **_rest(task, matrices, labels))
-    if estimator.callbacks:
-        own["callbacks"] = rounds.callbacks_of(estimator.callbacks)
-    vars(estimator).update(own)  # set_params would tell the booster
-    return {"estimator": estimator, "callbacks": (), "num_before": rounds.num_before}
+    callbacks = rounds.changes_of(estimator.callbacks or ())
+    vars(estimator).update(own, callbacks=None)  # set_params would tell the booster
+    return {"estimator": estimator, "callbacks": callbacks, "num_before": rounds.num_before}
 
 
 def end_with(estimator: Any, number: int) -> None:
@@ -245,9 +244,9 @@ class XGBoostRounds:
         self._ended = False  # whether a callback has ended the rounds
         self._callbacks = KeptCallbacks((), task.run)
 
-    def callbacks_of(self, passed: Sequence[Any]) -> list[Any]:
-        """Return the callbacks that have run in place of those that were passed."""
-        return self._callbacks.those_of(passed)
+    def changes_of(self, passed: Sequence[Any]) -> list[CallbackChanges]:
+        """Return what training has changed in each of the callbacks that were passed."""
+        return self._callbacks.changes_of(passed)
 
     def train(  # noqa: PLR0913 - as xgboost.train
         self,

@@ -12,7 +12,7 @@ from alone import PLAIN, SIGNAL, Alone, X, cut, grow, scored
 
 import dask_train as dt
 from dask_train.errors import CheckpointError
-from dask_train.fitting.trees.callbacks import KeptCallbacks
+from dask_train.fitting.trees.callbacks import KeptCallbacks, take_changes
 
 ROWS = cut(X[:, :3], SIGNAL)
 XGBOOST, LIGHTGBM = "validation_0", "valid_0"
@@ -55,8 +55,8 @@ def fitted(library, folder, rounds, callbacks, **more):
         model = lightgbm.LGBMRegressor(n_estimators=rounds, num_leaves=4, verbose=-1)
         settings["settings"] = {"callbacks": callbacks, "eval_metric": metrics}
     found = grow(Alone(ROWS, folder, **{library: ROWS}), model, PLAIN, **settings)
-    if library == XGBOOST:
-        found.callbacks = found.estimator.callbacks
+    take_changes(callbacks, found.callbacks, model)
+    found.callbacks = callbacks
     return found
 
 
@@ -225,7 +225,20 @@ def test_what_callbacks_share_they_share_where_workers_start_again():
     assert first.seen is second.seen
     assert first.seen == [7]
     assert not again.resumed
-    assert again.those_of(again._passed) == [first, second]
+    assert [changes.attributes for changes in again.changes_of(again._passed)] == [{"seen": [7]}] * 2
+
+
+@pytest.mark.parametrize("run", ["one", "another"], ids=["workers start again", "another call"])
+def test_the_object_of_a_method_continues(run):
+    before, mine = Rounds(), Rounds()
+    kept, again = KeptCallbacks([before.__call__], "one"), KeptCallbacks([mine.__call__], run)
+    before.seen.append(7)
+    before.order = 5  # its own: LightGBM sets that of functions and callable objects
+    again.take(kept.dumps())
+    (changes,) = again.changes_of(again._passed)
+    assert changes.attributes == {"seen": [7], "order": 5}
+    take_changes([mine.__call__], [changes], None)
+    assert (mine.seen, mine.order) == ([7], 5)
 
 
 def test_a_checkpoint_brings_back_no_code_of_then():
