@@ -172,6 +172,7 @@ class Trees(ModelKind):
             start=self.first(call),
             settings=options,
             streamed=call.run.window is not None,
+            in_process=settings.in_process,
             **run_fields(call.run),
         )
         callbacks = options.get("callbacks") or ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -43,6 +43,8 @@ class KeptCallbacks:
     looks_at
         Attributes by which callbacks of a class choose the score that they look at: one that is to look at another
         score than its predecessor begins anew. Default: there are none.
+    leaves_out
+        Whether one that can't be pickled is left out of what is kept, and begins anew. Default: it is an error.
 
     Attributes
     ----------
@@ -51,16 +53,22 @@ class KeptCallbacks:
     resumed
         Whether they continue those of an earlier call.
     unmatched
-        Those that begin anew there, as there was none of their class, or it looked at another score.
+        Those that begin anew: there was none of their class, or it looked at another score, or was left out.
     as_before
         Whether the earlier ones are all there, with the arguments of then, so that what they have ended stays ended.
     """
 
     def __init__(
-        self, callbacks: Sequence[Any], run: str, looks_at: Mapping[type[Any], Collection[str]] | None = None
+        self,
+        callbacks: Sequence[Any],
+        run: str,
+        looks_at: Mapping[type[Any], Collection[str]] | None = None,
+        *,
+        leaves_out: bool = False,
     ) -> None:
-        self.callbacks, self._looks_at = list(callbacks), looks_at or {}
+        self.callbacks, self._looks_at, self._leaves_out = list(callbacks), looks_at or {}, leaves_out
         self.resumed, self.unmatched, self.as_before = False, list[Any](), True
+        self._left_out: list[str] = []  # names of those that begin anew as they were left out
         self._passed, self._run = tuple(callbacks), run
         self._progress = list(map(_progress_of, callbacks))
 
@@ -70,7 +78,14 @@ class KeptCallbacks:
             (_name_of(each), one.arguments(), one.changed())
             for each, one in zip(self.callbacks, self._progress, strict=True)
         ]
-        return bytes(cloudpickle.dumps((self._run, self.callbacks, progress, others)))
+        try:
+            return bytes(cloudpickle.dumps((self._run, self.callbacks, progress, others)))
+        except Exception:
+            if not self._leaves_out:
+                raise
+        callbacks = [each if _can_be_pickled(each) else None for each in self.callbacks]
+        kept = [(name, known, changed if _can_be_pickled(changed) else None) for name, known, changed in progress]
+        return bytes(cloudpickle.dumps((self._run, callbacks, kept, others)))
 
     def take(self, content: bytes) -> tuple[Any, ...]:
         """Continue those that were pickled; return the other values.
@@ -90,10 +105,13 @@ class KeptCallbacks:
                 "Make that importable as it was then, or pass checkpoint= another folder to begin anew.",
             ) from error
         if run == self._run:
-            self.callbacks[:] = callbacks
-            for progress, callback, (_, _, changed) in zip(self._progress, callbacks, saved, strict=True):
+            for place, (callback, (name, _, changed)) in enumerate(zip(callbacks, saved, strict=True)):
+                if callback is None:
+                    self._begin_anew(self.callbacks[place], name)
+                    continue
+                self.callbacks[place], progress = callback, self._progress[place]
                 progress.callback = _holder_of(callback)
-                progress.take(changed)
+                progress.take(changed or {})
         else:
             self._take_progress(saved)
         return tuple(others)
@@ -104,7 +122,16 @@ class KeptCallbacks:
         # XGBoost takes one of several that are equal.
         return [CallbackChanges(_name_of(each), changed.get(id(each), {})) for each in passed]
 
-    def _take_progress(self, saved: Sequence[tuple[str, dict[str, str], dict[str, Any]]]) -> None:
+    def tell_of_left_out(self, notice: Callable[[str], None]) -> None:
+        """Tell which callbacks begin anew since what they held could not be kept."""
+        for name in self._left_out:
+            notice(f"Callback {name} begins anew: what it held can't be pickled, so no checkpoint has it.")
+
+    def _begin_anew(self, callback: Any, name: str) -> None:
+        self.unmatched.append(callback)
+        self._left_out.append(name)
+
+    def _take_progress(self, saved: Sequence[tuple[str, dict[str, str], dict[str, Any] | None]]) -> None:
         self.resumed, waiting = True, list(saved)
         for callback, progress in zip(self.callbacks, self._progress, strict=True):
             own = next((each for each in waiting if each[0] == _name_of(callback)), None)
@@ -112,8 +139,11 @@ class KeptCallbacks:
                 self.unmatched.append(callback)
                 continue
             waiting.remove(own)
-            _, arguments, changed = own
+            name, arguments, changed = own
             self.as_before &= progress.has_arguments(arguments)
+            if changed is None:
+                self._begin_anew(callback, name)
+                continue
             if not progress.has_arguments(self._of_score(callback, arguments)):
                 self.unmatched.append(callback)
                 continue
@@ -124,6 +154,26 @@ class KeptCallbacks:
         """Return those arguments of a callback that choose the score that it looks at."""
         names = {name for kind, own in self._looks_at.items() if isinstance(callback, kind) for name in own}
         return {name: value for name, value in arguments.items() if name in names}
+
+
+def travelling(changes: Sequence[CallbackChanges], notice: Callable[[str], None]) -> list[CallbackChanges]:
+    """Return those changes of callbacks that can be pickled; ``notice`` is told of all others."""
+    pickled = [
+        each._replace(attributes={name: value for name, value in each.attributes.items() if _can_be_pickled(value)})
+        for each in changes
+    ]
+    left_out = [
+        f"{each.name}.{attribute}"
+        for each, sent in zip(changes, pickled, strict=True)
+        for attribute in each.attributes
+        if attribute not in sent.attributes
+    ]
+    if left_out:
+        notice(
+            f"Callbacks have changed {', '.join(left_out)} in the first worker's process, and it stays as it was here, "
+            "since it can't be pickled. Let them gather numbers, text and arrays in other attributes."
+        )
+    return pickled
 
 
 def take_changes(callbacks: Sequence[Any], changes: Sequence[CallbackChanges], model: Any) -> None:
@@ -157,6 +207,14 @@ def _holder_of(callback: Any) -> Any:
     """Return the object whose attributes a callback changes: of a method the object that it is bound to."""
     owner = callback.__self__ if isinstance(callback, MethodType) else None
     return owner if hasattr(owner, "__dict__") and not isinstance(owner, type) else callback
+
+
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:  # of code of the user's
+        return False
+    return True
 
 
 def _progress_of(callback: Any) -> CallbackProgress:

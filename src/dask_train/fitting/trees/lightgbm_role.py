@@ -140,8 +140,12 @@ class LightGBMRounds:
         sets = self._sets
         *own, record = callbacks  # the last one keeps the scores for the estimator
         settings, total, stopping = training_params(params, num_boost_round, by_row=sums_by_row(params, *sets.shape))
-        self._kept = KeptCallbacks([*own, *stopping], self._task.run)
-        if self._loop.keep(self._state(record)).steps:
+        leaves_out = self._task.checkpoint is not None
+        self._kept = KeptCallbacks([*own, *stopping], self._task.run, leaves_out=leaves_out)
+        resumes = self._loop.keep(self._state(record)).steps > 0
+        if self._session.world_rank == 0:
+            self._kept.tell_of_left_out(self._session.notice)
+        if resumes:
             self._tell_of_other_draws(settings)
         elif init_model is not None:
             sets.start = (

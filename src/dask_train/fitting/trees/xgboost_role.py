@@ -51,7 +51,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     is_classifier = isinstance(estimator, xgboost.XGBClassifier)
     labels = classes_of(session, parts) if is_classifier else parts[0].y[:0].copy()
     del parts  # what is spooled goes when its matrix is made
-    rounds = XGBoostRounds(task, loop)
+    rounds = XGBoostRounds(task, session, loop)
     tell(estimator.get_params(), own["eval_metric"] if task.evals else (), session)
     with (
         unused_told(session),
@@ -225,7 +225,7 @@ class XGBoostRounds:
 
     Parameters
     ----------
-    task
+    task, session
         Of the role.
     loop
         In which they are.
@@ -236,8 +236,8 @@ class XGBoostRounds:
         How many rounds the model had that this fit continues.
     """
 
-    def __init__(self, task: TreesTask, loop: RoundLoop) -> None:
-        self._task, self._loop = task, loop
+    def __init__(self, task: TreesTask, session: Session, loop: RoundLoop) -> None:
+        self._task, self._session, self._loop = task, session, loop
         self.num_before = 0
         self._booster: Any = None
         self._model: Any = None  # with which the booster begins
@@ -279,10 +279,14 @@ class XGBoostRounds:
         if early_stopping_rounds:
             callbacks.append(EarlyStopping(rounds=early_stopping_rounds))
         container = CallbackContainer(callbacks, metric=custom_metric, output_margin=callable(obj))
-        self._callbacks = KeptCallbacks(container.callbacks, self._task.run, _LOOKS_AT)
+        self._callbacks = KeptCallbacks(
+            container.callbacks, self._task.run, _LOOKS_AT, leaves_out=self._task.checkpoint is not None
+        )
         container.callbacks = self._callbacks.callbacks
         loop, self._model = self._loop, xgb_model
         resumes = loop.keep(self._state(container)).steps > 0
+        if self._session.world_rank == 0:
+            self._callbacks.tell_of_left_out(self._session.notice)
         if self._callbacks.resumed:
             container.callbacks = [SameScores(container.history), *self._callbacks.callbacks]
         if draws := _draws(params):
