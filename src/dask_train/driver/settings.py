@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dask_train.arguments import CheckedSettings, checked_by, converted_by, flag, unlisted
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
 from dask_train.cluster.devices import Gpus, check_gpus
+from dask_train.collections.schema.frame_schema import names_in
 from dask_train.collections.source import OwnRows, Source
 from dask_train.logging.base import Logger
 from dask_train.logging.log import check_log
@@ -217,7 +218,7 @@ def data_by_role(
         return {}
     if not isinstance(data, Mapping) or not (named := _roles_in(data, roles)):
         return {"worker": data}
-    columns = {*([features] if isinstance(features, str) else features or ()), label}
+    columns = {*names_in(features), label}
     as_column = next((key for key in named if key in columns), None)
     other = next((key for key in data if key not in named), None)
     if as_column is None and other is None:

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from dask_train.collections.partition.form import resolved
+from dask_train.collections.partition.form import is_frame, is_name, resolved
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conformer import Conformer
@@ -208,7 +208,9 @@ def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[tuple[Any, Any, Any]
         data = input_data("x", x, y, weight, **columns, like=Conformer(None, coded=False))
         _places("x", data)
         return in_shared_memory(data), data.schema
-    named = [each for each in (features, label, weight if isinstance(weight, str) else None) if each is not None]
+    # In pandas' frames of arrays, names are whole numbers.
+    weight_name = weight if isinstance(weight, str) or (is_frame(x) and is_name(weight)) else None
+    named = [each for each in (features, label, weight_name) if each is not None]
     if named and not hasattr(x, "iloc") and not hasattr(x, "map_partitions"):
         raise ValueError(f"features, label or sample_weight name columns, and x is a {type(x).__name__}, not a frame.")
     if isinstance(features, Mapping) or isinstance(label, Mapping):
@@ -219,12 +221,11 @@ def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[tuple[Any, Any, Any]
         raise ValueError("Targets are given twice, as y and as label. Pass one of them.")
     if not named:
         return (x, y, weight), None
-    others = [each for each in (label, weight if isinstance(weight, str) else None) if each is not None]
-    wanted = [features] if isinstance(features, str) else features
+    others = [each for each in (label, weight_name) if each is not None]
     check_apart("x", list(names_in(label)), features)
-    (chosen, _), *picks = resolved("x", list(x.columns), [wanted, *others])
-    targets = y if label is None else x[label if isinstance(label, str) else picks[0][0]]
-    return (x[chosen], targets, x[weight] if isinstance(weight, str) else weight), None
+    (chosen, _), *picks = resolved("x", list(x.columns), [features, *others])
+    targets = y if label is None else x[label if is_name(label) else picks[0][0]]
+    return (x[chosen], targets, weight if weight_name is None else x[weight_name]), None
 
 
 def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dask import delayed
 from dask_train.collections.bags import BagRows
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.frames import delayed_pieces, in_order, in_own_order
-from dask_train.collections.partition.form import chosen, is_frame, picks_of
+from dask_train.collections.partition.form import chosen, is_frame, is_name, picks_of
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.inputs.making import input_data, of_names
@@ -47,7 +47,7 @@ class RowsToScore:
     lengths: Sequence[int] | None
     features: Any
     label: Any
-    weight: str | None
+    weight: Any
     is_weighted: bool
 
 
@@ -87,7 +87,7 @@ def rows_to_score(
     num_features = predictor.value.num_features
     if known is not None and known.features is not None and is_frame(x):
         num_features = len(known.columns)  # of dask_train.linear_model fewer than coefficients
-    weight = sample_weight if isinstance(sample_weight, str) else None
+    weight = sample_weight if is_name(sample_weight) else None
     x, features = as_known(x, features, known, others=[label, weight], finds_categories=predictor.finds_categories)
     parts = _parts_of(x, y, sample_weight, features, label, num_features=num_features)
     return RowsToScore(
@@ -148,7 +148,7 @@ def _opened(
 
 
 def _opened_bag(x: BagRows, y: Any, sample_weight: Any, features: Any, label: Any) -> tuple[Any, Any, Any, Any, Any]:
-    if y is not None or not (sample_weight is None or isinstance(sample_weight, str)):
+    if y is not None or not is_name(sample_weight):
         raise ValueError(
             f"{named('x')} is a bag, whose rows have targets and weights with them: name those, {passed('label')} and "
             f"{passed('sample_weight')}, and leave y out."
@@ -196,7 +196,7 @@ def _parts_of_frame(
             "To score an estimator on a frame, name its label column, label=, or pass y, a column that was cut from "
             "the same frame: one of the two."
         )
-    weight = [sample_weight] if isinstance(sample_weight, str) else []
+    weight = list(names_in(sample_weight)) if is_name(sample_weight) else []
     if weight and sample_weight not in x.columns:
         raise ValueError(f"{passed('sample_weight', sample_weight)} is no column of {named('x')}.")
     one, several, _ = chosen(named("x"), [name for name in x.columns if name not in weight], features, label)

@@ -142,9 +142,7 @@ def _asked(call: Call, limits: PredictLimits, model: Any, columns: list[np.ndarr
     return answered(replace(call, columns=call.columns.with_rows(rows)), limits, model, columns)
 
 
-def scored_block(
-    call: Call, what: str, features: Any, label: Any, weight: str | None, model: ObjectModel, piece: Any
-) -> Any:
+def scored_block(call: Call, what: str, features: Any, label: Any, weight: Any, model: ObjectModel, piece: Any) -> Any:
     """Return what an estimator's predictions of a partition add to its score.
 
     Parameters
@@ -159,7 +157,7 @@ def scored_block(
 
 
 def predicted_block(
-    call: Call, features: Any, label: Any, weight: str | None, model: ObjectModel, piece: Any
+    call: Call, features: Any, label: Any, weight: Any, model: ObjectModel, piece: Any
 ) -> Predictions | None:
     """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None if it is empty.
 

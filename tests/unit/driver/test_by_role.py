@@ -24,6 +24,7 @@ ROLES = ("worker", "scorer")
 )
 def test_data_is_by_role_where_all_keys_are_roles(data, by_role):
     assert data_by_role(data, ROLES) == by_role
+    assert data_by_role(data, ROLES, features=1, label=0) == by_role  # names of columns, as of pandas
 
 
 @pytest.mark.parametrize(

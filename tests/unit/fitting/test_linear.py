@@ -6,6 +6,7 @@ import math
 from types import SimpleNamespace
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -131,6 +132,22 @@ def test_columns_of_a_frame_are_named(tmp_path):
     found = dt.fit(model(), FRAME, workers=0, **by_name).model
     np.testing.assert_allclose(found.coef_, wanted.coef_)
     assert found.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("spread", [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=2)])
+def test_names_of_columns_may_be_whole_numbers(spread):
+    rows = pd.DataFrame(np.column_stack([Y, X, FRAME["w"]]))  # the label is 0, and the weights 4
+    frame, wanted = spread(rows), Ridge().fit(X, Y, FRAME["w"])
+    for columns in ({}, {"features": [1, 2, 3]}):
+        found = dt.fit(Ridge(), frame, label=0, sample_weight=4, workers=0, **columns).model
+        np.testing.assert_allclose(found.coef_, wanted.coef_)
+        np.testing.assert_allclose(dt.predict(found, frame).compute(scheduler="sync"), wanted.predict(X))
+        r2 = dt.evaluate(found, frame, label=0, sample_weight=4)["r2"]
+        assert r2 == pytest.approx(wanted.score(X, Y, FRAME["w"]))
+    beside = dt.fit(Ridge(), frame[[1, 2, 3, 4]], frame[0], sample_weight=4, workers=0).model
+    np.testing.assert_allclose(beside.coef_, wanted.coef_)
+    assert dt.fit(Ridge(), frame, features=1, label=0, workers=0).model.coef_.shape == (1,)
+    assert dt.fit(Ridge(), frame, features=1, label=[0, 2], workers=0).model.coef_.shape == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,7 @@ class Trees(ModelKind):
             start=self.first(call),
             settings=options,
             streamed=call.run.window is not None,
+            in_process=settings.in_process,
             **run_fields(call.run),
         )
         callbacks = options.get("callbacks") or ()
@@ -224,7 +225,7 @@ class Trees(ModelKind):
 
         def taken(trained: dict[str, Any]) -> Any:
             copied = deepcopy(task.estimator)
-            take_over(copied, trained["estimator"])
+            take_over(copied, trained)
             return copied
 
         return TrialSpec(work=TreesRole(task), model=taken)

@@ -26,7 +26,7 @@ from dask_train.compat.lightgbm import (
     take_over_names,
     with_threads,
 )
-from dask_train.fitting.trees.callbacks import KeptCallbacks
+from dask_train.fitting.trees.callbacks import CallbackChanges, KeptCallbacks
 from dask_train.fitting.trees.lightgbm_params import last_scores, not_in_the_model, sums_by_row, training_params
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
@@ -44,7 +44,7 @@ FREE = frozenset({"n_estimators", "n_jobs", "verbosity"})
 
 
 def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
-    """Fit it; the same estimator on all ranks, which is returned by its name, with the user's callbacks.
+    """Fit it; the same estimator on all ranks, which is returned by its name, with what callbacks have changed.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     ):
         estimator.fit(stand_in, labels, **settings)
     forget_class_weight(estimator)  # it was counted over all rows before
-    callbacks = rounds.callbacks[: len(task.settings.get("callbacks") or ())]
+    callbacks = rounds.changes_of(task.settings.get("callbacks") or ())
     return {"estimator": estimator, "callbacks": callbacks, "num_before": sets.num_before}
 
 
@@ -120,10 +120,9 @@ class LightGBMRounds:
         self._best = 0  # the best round so far, from early stopping
         self._ended = False  # whether a callback has ended the rounds
 
-    @property
-    def callbacks(self) -> list[Any]:
-        """Return the callbacks of the rounds, the user's first, as they are now."""
-        return self._kept.callbacks
+    def changes_of(self, passed: Sequence[Any]) -> list[CallbackChanges]:
+        """Return what training has changed in each of the callbacks that were passed."""
+        return self._kept.changes_of(passed)
 
     def train(
         self,
@@ -141,8 +140,12 @@ class LightGBMRounds:
         sets = self._sets
         *own, record = callbacks  # the last one keeps the scores for the estimator
         settings, total, stopping = training_params(params, num_boost_round, by_row=sums_by_row(params, *sets.shape))
-        self._kept = KeptCallbacks([*own, *stopping], self._task.run)
-        if self._loop.keep(self._state(record)).steps:
+        leaves_out = self._task.checkpoint is not None
+        self._kept = KeptCallbacks([*own, *stopping], self._task.run, leaves_out=leaves_out)
+        resumes = self._loop.keep(self._state(record)).steps > 0
+        if self._session.world_rank == 0:
+            self._kept.tell_of_left_out(self._session.notice)
+        if resumes:
             self._tell_of_other_draws(settings)
         elif init_model is not None:
             sets.start = (
@@ -182,7 +185,7 @@ class LightGBMRounds:
         return booster
 
     def _go(self, params: Any, stop: int, record: Any, feval: Any) -> None:
-        booster, callbacks = self._booster, [*self.callbacks, record]
+        booster, callbacks = self._booster, [*self._kept.callbacks, record]
         for place, callback in enumerate(callbacks):
             callback.__dict__.setdefault("order", place - len(callbacks))
         in_order = sorted(callbacks, key=attrgetter("order"))

@@ -13,7 +13,7 @@ from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.result import FitResult, result_of, warn_not_fitted
 from dask_train.fitting.schemas import note_schema
-from dask_train.fitting.trees.callbacks import in_own_dicts
+from dask_train.fitting.trees.callbacks import take_changes
 from dask_train.fitting.trees.task import EvalSet
 from dask_train.report.account import MetricCurves
 from dask_train.trainers.common.outcome import Outcome
@@ -87,28 +87,36 @@ def grown(
     if outcome is None:
         warn_not_fitted(model, result, "round")
         return result_of(TreesResult, result, None, model=model, schema=schema, ledger=ledger)
-    fitted = outcome.header["estimator"]
-    take_over(model, fitted)
+    take_over(model, outcome.header, callbacks)
     note_schema(model, schema)
-    _take_states(callbacks, outcome.header["callbacks"])
     return result_of(
         TreesResult,
         result,
         outcome,
         model=model,
         ledger=ledger,
-        best_epoch=_best(fitted, outcome.header["num_before"]),
+        best_epoch=_best(outcome.header["estimator"], outcome.header["num_before"]),
         schema=schema,
         eval_sets={each.prefix: "validation" if each.prefix == "val_" else each.name for each in evals if each.prefix},
     )
 
 
-def take_over(model: Any, fitted: Any) -> None:
-    """Let the user's estimator be fitted: all that ``fit`` has set, and what its callbacks hold.
+def take_over(model: Any, trained: Mapping[str, Any], callbacks: Sequence[Any] = ()) -> None:
+    """Let the user's estimator be fitted: all that ``fit`` has set, and what callbacks hold.
 
     LightGBM's booster ends with the best round then, if early stopping has found one, so that what continues from it
     is the same as of LightGBM's own ``fit``. In roles, checkpoints and trials of a search it has all rounds.
+
+    Parameters
+    ----------
+    model
+        The user's.
+    trained
+        What the first role has returned.
+    callbacks
+        Those that ``fit`` was passed. Default: those of the estimator, as XGBoost's have them.
     """
+    fitted = trained["estimator"]
     if not hasattr(fitted, "save_model"):  # LightGBM's
         booster = fitted.booster_
         booster.model_from_string(booster.model_to_string()).free_dataset()
@@ -118,17 +126,7 @@ def take_over(model: Any, fitted: Any) -> None:
             setattr(model, name, value)
     if isinstance(getattr(fitted, "objective", None), str):
         model.objective = fitted.objective
-    _take_states(params.get("callbacks") or (), getattr(fitted, "callbacks", None) or ())
-
-
-def _take_states(callbacks: Sequence[Any], trained: Sequence[Any]) -> None:
-    """Let the user's callbacks hold what those of the first rank hold; a dict that was passed is filled.
-
-    With ``workers=0`` these may be the very same objects, or share their dicts.
-    """
-    for mine, theirs in zip(callbacks, trained, strict=False):
-        for name, value in in_own_dicts(mine, getattr(theirs, "__dict__", {})).items():
-            setattr(mine, name, value)
+    take_changes(callbacks or params.get("callbacks") or (), trained["callbacks"], model)
 
 
 def _best(estimator: Any, num_before: int) -> int | None:

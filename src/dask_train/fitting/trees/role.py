@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
+from dask_train.fitting.trees.callbacks import travelling
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
@@ -57,7 +58,7 @@ class TreesRole(LoopRole, Refusing):
             observe(loop)
         try:
             grown = library.grow(task, session, loop)
-            return loop.outcome(lambda: grown)
+            return loop.outcome(lambda: grown if task.in_process else _sent(grown, session))
         finally:
             loop.settle()  # in the user's process nothing may be written afterwards
 
@@ -70,6 +71,11 @@ class TreesRole(LoopRole, Refusing):
         """Return whether an error is the library's, or that of a check, and not one of the network between ranks."""
         is_of_library = type(error).__name__ in ("LightGBMError", "XGBoostError")  # which need not be imported
         return (is_of_library or super().refuses(error)) and not _OF_NETWORK.search(str(error))
+
+
+def _sent(grown: dict[str, Any], session: Session) -> dict[str, Any]:
+    """Return what was grown without what can't travel, which would keep the estimator from the user."""
+    return {**grown, "callbacks": travelling(grown["callbacks"], session.notice)}
 
 
 def configuration_of(task: TreesTask, session: Session, *, free: Set[str]) -> dict[str, Any]:

@@ -147,9 +147,10 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
             read(what, one, form["values"]) if one["columns"] else np.asarray(form["values"][one["piece"]])
             for one in plan["reads"]
         ]
-        rows = max(1, -(-len(arrays[0]) // (workers or 1)))
         name = False if workers is None else None  # the name of rows that are computed is a hash of all of them
-        cut = [da.from_array(each, chunks=(rows, *each.shape[1:]), name=name) for each in arrays]
+        cut = [
+            da.from_array(each, chunks=(_even(len(each), workers or 1), *each.shape[1:]), name=name) for each in arrays
+        ]
         source = as_source(what, tuple(cut))
         columns = plan["reads"][0]["columns"]
     else:
@@ -170,6 +171,13 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
         origins = tuple(SourceColumn(name=each["name"], dtype=meta[each["name"]].dtype) for each in columns)
         known = known.with_origins({known.features: origins})
     return InputData(value=value, columns=known, opened=source)
+
+
+def _even(num_rows: int, workers: int) -> tuple[int, ...]:
+    """Return how many rows each piece has, one for each worker that gets any; some have one more than others."""
+    num_pieces = max(1, min(workers, num_rows))
+    length, num_longer = divmod(num_rows, num_pieces)
+    return (length + 1,) * num_longer + (length,) * (num_pieces - num_longer)
 
 
 def _known(what: str, source: Source | SharedSegments, columns: Columns) -> Columns:

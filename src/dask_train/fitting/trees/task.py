@@ -51,6 +51,8 @@ class TreesTask(LoopTask):
         More arguments of that ``fit``.
     streamed
         Whether the rows to train on are too many for memory.
+    in_process
+        Whether the user's process trains, where what callbacks hold need not be pickled.
     """
 
     library: str
@@ -60,6 +62,7 @@ class TreesTask(LoopTask):
     start: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     streamed: bool = False
+    in_process: bool = False
 
     def last_scores(self, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, float]:
         """Return the scores of the last round by their names in the run.

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import xgboost
 
+from dask_train.collections.partition.form import is_name
 from dask_train.compat.xgboost import is_ranker
 from dask_train.data.columns import Column
 from dask_train.fitting.model_kind import FitCall, FitRows
@@ -154,7 +155,7 @@ def check_labels(model: Any, x: Any, y: Any, label: Any) -> None:
     ValueError
         They are not.
     """
-    if y is None and isinstance(label, str) and not dask.is_dask_collection(x):
+    if y is None and label is not None and is_name(label) and not dask.is_dask_collection(x):
         y = x[label] if label in getattr(x, "columns", ()) else None
     if not isinstance(model, xgboost.XGBClassifier) or not isinstance(y, np.ndarray | pd.Series):
         return

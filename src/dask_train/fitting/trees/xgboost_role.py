@@ -16,7 +16,7 @@ from xgboost.callback import CallbackContainer, EarlyStopping, LearningRateSched
 
 from dask_train.compat.xgboost import count_from
 from dask_train.data.columns import Column
-from dask_train.fitting.trees.callbacks import KeptCallbacks
+from dask_train.fitting.trees.callbacks import CallbackChanges, KeptCallbacks
 from dask_train.fitting.trees.parts import TreeRows, classes_of, frame_of, parts_of
 from dask_train.fitting.trees.replaced import replaced_in_thread
 from dask_train.fitting.trees.role import check_same_scores
@@ -36,7 +36,7 @@ _LOOKS_AT = {EarlyStopping: ("data", "metric_name")}
 
 
 def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
-    """Fit it; the same estimator on all ranks, which is returned by its name.
+    """Fit it; the same estimator on all ranks, which is returned by its name, with what callbacks have changed.
 
     Raises
     ------
@@ -51,17 +51,16 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     is_classifier = isinstance(estimator, xgboost.XGBClassifier)
     labels = classes_of(session, parts) if is_classifier else parts[0].y[:0].copy()
     del parts  # what is spooled goes when its matrix is made
-    rounds = XGBoostRounds(task, loop)
+    rounds = XGBoostRounds(task, session, loop)
     tell(estimator.get_params(), own["eval_metric"] if task.evals else (), session)
     with (
         unused_told(session),
         replaced_in_thread(xgboost.sklearn, QuantileDMatrix=matrices.make, train=rounds.train),
     ):
         estimator.fit(matrices.stand_ins[""], labels, verbose=False, **_rest(task, matrices, labels))
-    if estimator.callbacks:
-        own["callbacks"] = rounds.callbacks_of(estimator.callbacks)
-    vars(estimator).update(own)  # set_params would tell the booster
-    return {"estimator": estimator, "callbacks": (), "num_before": rounds.num_before}
+    callbacks = rounds.changes_of(estimator.callbacks or ())
+    vars(estimator).update(own, callbacks=None)  # set_params would tell the booster
+    return {"estimator": estimator, "callbacks": callbacks, "num_before": rounds.num_before}
 
 
 def end_with(estimator: Any, number: int) -> None:
@@ -226,7 +225,7 @@ class XGBoostRounds:
 
     Parameters
     ----------
-    task
+    task, session
         Of the role.
     loop
         In which they are.
@@ -237,17 +236,17 @@ class XGBoostRounds:
         How many rounds the model had that this fit continues.
     """
 
-    def __init__(self, task: TreesTask, loop: RoundLoop) -> None:
-        self._task, self._loop = task, loop
+    def __init__(self, task: TreesTask, session: Session, loop: RoundLoop) -> None:
+        self._task, self._session, self._loop = task, session, loop
         self.num_before = 0
         self._booster: Any = None
         self._model: Any = None  # with which the booster begins
         self._ended = False  # whether a callback has ended the rounds
         self._callbacks = KeptCallbacks((), task.run)
 
-    def callbacks_of(self, passed: Sequence[Any]) -> list[Any]:
-        """Return the callbacks that have run in place of those that were passed."""
-        return self._callbacks.those_of(passed)
+    def changes_of(self, passed: Sequence[Any]) -> list[CallbackChanges]:
+        """Return what training has changed in each of the callbacks that were passed."""
+        return self._callbacks.changes_of(passed)
 
     def train(  # noqa: PLR0913 - as xgboost.train
         self,
@@ -280,10 +279,14 @@ class XGBoostRounds:
         if early_stopping_rounds:
             callbacks.append(EarlyStopping(rounds=early_stopping_rounds))
         container = CallbackContainer(callbacks, metric=custom_metric, output_margin=callable(obj))
-        self._callbacks = KeptCallbacks(container.callbacks, self._task.run, _LOOKS_AT)
+        self._callbacks = KeptCallbacks(
+            container.callbacks, self._task.run, _LOOKS_AT, leaves_out=self._task.checkpoint is not None
+        )
         container.callbacks = self._callbacks.callbacks
         loop, self._model = self._loop, xgb_model
         resumes = loop.keep(self._state(container)).steps > 0
+        if self._session.world_rank == 0:
+            self._callbacks.tell_of_left_out(self._session.notice)
         if self._callbacks.resumed:
             container.callbacks = [SameScores(container.history), *self._callbacks.callbacks]
         if draws := _draws(params):

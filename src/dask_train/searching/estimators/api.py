@@ -12,6 +12,7 @@ from typing import Any
 from sklearn.model_selection import ParameterGrid
 
 from dask_train.arguments import takes
+from dask_train.collections.partition.form import is_name
 from dask_train.driver.settings import RunSettings
 from dask_train.fitting.spec import VALIDATION
 from dask_train.inputs.data import InputData
@@ -226,7 +227,7 @@ def _validation(data: InputData, settings: TrialsSettings) -> InputData:
     places = data.columns.features
     chosen = list(places) if isinstance(places, dict) else settings.features
     named = label if y is None else None
-    weight = sample_weight if not others and isinstance(sample_weight, str) else weight
+    weight = sample_weight if not others and is_name(sample_weight) else weight
     validation = estimator_data(VALIDATION_DATA, x, y, chosen, named, sample_weight=weight, known=data.schema)
     if (validation.columns.labels is None) != (data.columns.labels is None):
         raise ValueError(

@@ -50,10 +50,10 @@ def estimator_data(
     """
     if label is not None and not (is_frame(x) and y is None):
         raise ValueError("label= names a column of a frame; pass y for arrays.")
-    if label is not None and not isinstance(label, str):
+    if not is_name(label):
         raise ValueError(f"label={label!r}: an estimator's target is one column of the frame. Pass its name.")
     named = {"label": label, "sample_weight": sample_weight, "groups": groups}
-    named = {argument: name for argument, name in named.items() if isinstance(name, str)}
+    named = {argument: name for argument, name in named.items() if name is not None and is_name(name)}
     x, own, schema = _columns_of(what, x, features, named, known)
     y = own.get("label", _plain(y))
     weight, groups = (
@@ -82,7 +82,7 @@ def _origin(column: Any) -> tuple[SourceColumn, ...]:
 
 
 def _columns_of(
-    what: str, x: Any, features: Any, named: dict[str, str], known: FrameSchema | None
+    what: str, x: Any, features: Any, named: dict[str, Any], known: FrameSchema | None
 ) -> tuple[Any, dict[str, Any], FrameSchema | None]:
     """Return a frame's features as columns, its other columns, and its schema; anything else as it is."""
     if not (is_frame(x) and hasattr(x, "columns")):

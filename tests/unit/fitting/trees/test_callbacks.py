@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from copy import deepcopy
 
+import cloudpickle
 import lightgbm
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from alone import PLAIN, SIGNAL, Alone, X, cut, grow, scored
 
 import dask_train as dt
 from dask_train.errors import CheckpointError
-from dask_train.fitting.trees.callbacks import KeptCallbacks
+from dask_train.fitting.trees.callbacks import KeptCallbacks, take_changes
 
 ROWS = cut(X[:, :3], SIGNAL)
 XGBOOST, LIGHTGBM = "validation_0", "valid_0"
@@ -45,6 +47,16 @@ class Others(Rounds):
     """A callback of another class."""
 
 
+class Locking(Rounds):
+    """Makes in its first round what can't be pickled."""
+
+    lock = None
+
+    def after_iteration(self, model, epoch, evals_log):
+        self.lock = self.lock or threading.Lock()
+        return super().after_iteration(model, epoch, evals_log)
+
+
 def fitted(library, folder, rounds, callbacks, **more):
     """Fit with a checkpoint of each round, from which later calls resume."""
     metrics = more.pop("metrics", None)
@@ -54,9 +66,11 @@ def fitted(library, folder, rounds, callbacks, **more):
     else:
         model = lightgbm.LGBMRegressor(n_estimators=rounds, num_leaves=4, verbose=-1)
         settings["settings"] = {"callbacks": callbacks, "eval_metric": metrics}
-    found = grow(Alone(ROWS, folder, **{library: ROWS}), model, PLAIN, **settings)
-    if library == XGBOOST:
-        found.callbacks = found.estimator.callbacks
+    session = Alone(ROWS, folder, **{library: ROWS})
+    found = grow(session, model, PLAIN, **settings)
+    found.returned = found.estimator, found.callbacks
+    take_changes(callbacks, found.callbacks, model)
+    found.callbacks, found.notices = callbacks, session.notices
     return found
 
 
@@ -225,7 +239,57 @@ def test_what_callbacks_share_they_share_where_workers_start_again():
     assert first.seen is second.seen
     assert first.seen == [7]
     assert not again.resumed
-    assert again.those_of(again._passed) == [first, second]
+    assert [changes.attributes for changes in again.changes_of(again._passed)] == [{"seen": [7]}] * 2
+
+
+ANEW = "Callback Locking begins anew: what it held can't be pickled, so no checkpoint has it."
+LEFT = (
+    "Callbacks have changed Locking.lock in the first worker's process, and it stays as it was here, since it can't be "
+    "pickled. Let them gather numbers, text and arrays in other attributes."
+)
+
+
+@LIBRARIES
+def test_what_can_not_be_pickled_stays_behind_and_its_callback_begins_anew(tmp_path, library):
+    def fit(rounds, *callbacks, **more):
+        found = fitted(library, tmp_path / "kept", rounds, deepcopy(list(callbacks)), **more)
+        cloudpickle.dumps(found.returned)
+        return found
+
+    found = fit(2, Locking(), Others())
+    assert [each.seen for each in found.callbacks] == [[0, 1], [0, 1]]
+    assert found.notices == [LEFT]
+    found = fit(4, Locking(), Others())
+    assert [each.seen for each in found.callbacks] == [[2, 3], [0, 1, 2, 3]]
+    assert found.notices == [ANEW, LEFT]
+    lost = Others(lost=tmp_path / "lost")
+    with pytest.raises(InterruptedError):
+        fit(6, Locking(), lost, run="one")
+    found = fit(6, Locking(), lost, run="one")
+    assert [each.seen for each in found.callbacks] == [[4, 5], [0, 1, 2, 3, 4, 5]]
+    assert found.notices == [ANEW, LEFT]
+    found = fitted(library, None, 2, [Locking()], keeps=False, in_process=True)
+    assert (found.notices, found.callbacks[0].lock.locked()) == ([], False)
+
+
+def test_what_can_not_be_pickled_is_kept_in_no_memory():
+    kept = KeptCallbacks([Locking()], "run")
+    kept.callbacks[0].lock = threading.Lock()
+    with pytest.raises(TypeError, match="cannot pickle"):
+        kept.dumps()
+
+
+@pytest.mark.parametrize("run", ["one", "another"], ids=["workers start again", "another call"])
+def test_the_object_of_a_method_continues(run):
+    before, mine = Rounds(), Rounds()
+    kept, again = KeptCallbacks([before.__call__], "one"), KeptCallbacks([mine.__call__], run)
+    before.seen.append(7)
+    before.order = 5  # its own: LightGBM sets that of functions and callable objects
+    again.take(kept.dumps())
+    (changes,) = again.changes_of(again._passed)
+    assert changes.attributes == {"seen": [7], "order": 5}
+    take_changes([mine.__call__], [changes], None)
+    assert (mine.seen, mine.order) == ([7], 5)
 
 
 def test_a_checkpoint_brings_back_no_code_of_then():

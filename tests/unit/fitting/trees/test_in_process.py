@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from functools import partial
 
 import dask.array as da
@@ -80,6 +81,47 @@ def test_callbacks_of_lightgbm_keep_their_dicts():
     dt.fit(model, *LAZY, workers=0, verbose=0, validation_data=(X[:50], Y[:50]), callbacks=callbacks)
     assert recorded == model.evals_result_
     assert list(own.by_round.values()) == recorded["valid_0"]["binary_logloss"]
+
+
+class Program:
+    """Notes rounds by a method of its own."""
+
+    def __init__(self, model):
+        self.model, self.order, self.rounds = model, ["first"], 0
+
+    def note(self, env):
+        self.rounds = env.iteration + 1
+        self.order = [*self.order, env.iteration]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """Notes rounds in what it was passed."""
+
+    seen: list = field(default_factory=list)
+
+    def __call__(self, env):
+        self.seen.append(env.iteration)
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenOfXGBoost(xgboost.callback.TrainingCallback):
+    """Notes rounds in what it was passed."""
+
+    seen: list = field(default_factory=list)
+
+    def after_iteration(self, model, epoch, evals_log):
+        self.seen.append(epoch)
+        return False
+
+
+def test_methods_and_frozen_objects_are_callbacks():
+    model = lightgbm.LGBMClassifier(n_estimators=3, verbosity=-1)
+    program, frozen, of_xgboost = Program(model), Frozen(), FrozenOfXGBoost()
+    dt.fit(model, *LAZY, workers=0, verbose=0, callbacks=[program.note, frozen])
+    assert (program.rounds, program.order, program.model) == (3, ["first", 0, 1, 2], model)
+    dt.fit(xgboost.XGBClassifier(n_estimators=3, callbacks=[of_xgboost]), *LAZY, workers=0, verbose=0)
+    assert frozen.seen == of_xgboost.seen == [0, 1, 2]
 
 
 def test_the_booster_of_lightgbm_ends_with_the_best_round():

@@ -15,6 +15,7 @@ import xgboost
 from dask_train.data.columns import Columns
 from dask_train.data.ledger import Ledger, LedgerLine
 from dask_train.driver.result import Attempt, Result
+from dask_train.fitting.trees.callbacks import CallbackChanges
 from dask_train.fitting.trees.result import grown
 from dask_train.fitting.trees.task import EvalSet
 from dask_train.trainers.common.outcome import Outcome
@@ -42,21 +43,22 @@ def test_the_users_own_estimator_is_fitted_and_saved(kind, tmp_path, request):
     settings = {"verbose": -1, "min_child_samples": 2} if kind is lightgbm.LGBMClassifier else {}
     theirs, mine = kind(n_estimators=3, n_jobs=1, **settings).fit(X, Y), kind(n_estimators=3, n_jobs=7, **settings)
     held: dict = {}
-    callback = SimpleNamespace(eval_result=held, order=1)
-    then = SimpleNamespace(eval_result={"valid_0": [1]}, order=2)
+    callback, other = SimpleNamespace(eval_result=held, best=1, model=mine), SimpleNamespace()
+    changes = CallbackChanges("callback", {"eval_result": {"valid_0": [1]}, "best": 2, "model": theirs})
     run = Result(
-        results={"worker": [came(theirs, {"val_logloss": [0.5, 0.4, 0.3]}, then), None]},
+        results={"worker": [came(theirs, {"val_logloss": [0.5, 0.4, 0.3]}, changes), None]},
         scores=[],
         ledger=Ledger.of_lines([], lambda _: 0),
         attempts=[Attempt(number=0, started=1.0, ended=2.0, places={"worker/0": "tcp://a:1"})],
         stop_reason="",
         run_id="fit-1",
     )
-    result = grown(run, mine, [callback])
+    result = grown(run, mine, [callback, other])
     assert result.model is mine
     assert mine.n_jobs == 7
     np.testing.assert_array_equal(mine.predict_proba(X), theirs.predict_proba(X))
-    assert (held, callback.order) == ({"valid_0": [1]}, 2)
+    assert (held, callback.best) == ({"valid_0": [1]}, 2)
+    assert callback.model is mine
     assert result.best_epoch is None
     assert ("best round", "2") in replace(result, best_epoch=1)._values()
     assert f"{kind.__name__}" in repr(result)

@@ -33,6 +33,8 @@ def test_arrays_of_numpy_are_cut_for_all_workers():
     )
     assert data.source("data").lengths == (2, 2, 2)
     assert num_parts(data.source("data")) == 3
+    for workers, lengths in ((4, (2, 2, 1, 1)), (9, (1,) * 6)):  # two rows each would leave nothing for the fourth
+        assert tree_data("data", X, Y, {}, workers=workers).source("data").lengths == lengths
     chunked = tree_data("data", da.from_array(X, chunks=(4, 2)), da.from_array(Y, chunks=2), {}, workers=5)
     assert num_parts(chunked.source("data")) == 2
 

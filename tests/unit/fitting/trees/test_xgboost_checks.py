@@ -72,6 +72,8 @@ def test_labels_that_are_not_0_1_and_so_on(y):
     frame = pd.DataFrame({"x": 0.0, "y": np.ravel(y)})
     with pytest.raises(ValueError, match=r"The labels are "):
         check_labels(CLASSIFIER, frame, None, "y")
+    with pytest.raises(ValueError, match=r"The labels are "):
+        check_labels(CLASSIFIER, frame.set_axis([1, 0], axis=1), None, 0)
     check_labels(CLASSIFIER, frame, None, "z")  # is told elsewhere
     check_labels(xgboost.XGBRegressor(), None, y, None)
     check_labels(CLASSIFIER, None, da.from_array(np.asarray(y)), None)

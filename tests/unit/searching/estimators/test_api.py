@@ -21,6 +21,7 @@ from dask_train.searching.kept import kept_search
 
 X, Y = np.zeros((20, 3)), np.arange(20) % 2
 FRAME = pd.DataFrame(X, columns=list("abc")).assign(y=Y, w=1.0)
+NUMBERED = FRAME.set_axis(range(5), axis=1)
 
 
 class OpenedError(Exception):
@@ -107,6 +108,7 @@ def test_what_can_not_be_trials(opened, settings, error, told):
         ({"x": X, "y": Y, "sample_weight": Y, "validation_data": (X, Y)}, False),
         ({"x": X, "y": Y, "validation_data": (X, Y, Y)}, True),
         ({"x": FRAME, "label": "y", "sample_weight": "w", "validation_data": FRAME[list("wycba")]}, True),
+        ({"x": NUMBERED, "label": 3, "sample_weight": 4, "validation_data": NUMBERED[[4, 3, 2, 1, 0]]}, True),
         ({"x": FRAME[list("abc")], "y": FRAME["y"], "validation_data": (FRAME[list("cba")], FRAME["y"])}, False),
         ({"x": FRAME, "label": "y", "features": ["c", "a"], "validation_data": FRAME}, False),
         ({"x": FRAME[list("abc")], "y": FRAME["y"], "validation_data": (FRAME, FRAME["y"], FRAME["w"])}, True),

@@ -53,6 +53,13 @@ def test_a_frame_keeps_the_types_of_its_features_and_other_columns_are_none():
     assert [column.name for column in data.value] == ["a", "b", "y", "w", "g"]
 
 
+@pytest.mark.parametrize("spread", [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=2)])
+def test_names_of_columns_may_be_whole_numbers(spread):
+    data = data_of(spread(pd.DataFrame(np.ones((6, 5)))), label=0, sample_weight=3, groups=1)
+    assert places(data) == ({2: 0, 4: 1}, 2, 3, 4)
+    assert [column.name for column in data.value] == [2, 4, 0, 3, 1]
+
+
 @pytest.mark.parametrize(("features", "kept"), [("b", ["b"]), (["w", "a"], ["w", "a"])])
 def test_features_are_those_that_are_named_in_that_order(features, kept):
     assert list(data_of(FRAME, features=features, label="y").columns.features) == kept
@@ -74,6 +81,7 @@ def test_lists_are_arrays_of_a_value_each_row():
         ({"x": FRAME, "features": "y", "label": "y"}, "'y' of data is the label and one of the features too"),
         ({"x": X, "features": ["a"]}, "features= names columns of a frame, and x is none"),
         ({"x": X, "groups": "g"}, "groups='g' names a column of a frame, and x is none"),
+        ({"x": X, "y": Y, "sample_weight": 2}, "sample_weight=2 names a column of a frame, and x is none"),
         ({"x": FRAME, "label": "z"}, "data has no column 'z'"),
         ({"x": FRAME, "features": ["a", "z"]}, "data has no column 'z'"),
         ({"x": FRAME, "features": ["a", "a"]}, "names 'a' more than once"),
