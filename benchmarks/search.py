@@ -86,8 +86,12 @@ def bare(path: str, num_rows: int, epochs: int, by_process: list[list[Any]]) -> 
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
+    for process in processes:  # all at the same time
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
     for process in processes:
-        process.communicate("go\n", timeout=600)
+        process.communicate(timeout=600)
         assert process.returncode == 0
     return started
 
