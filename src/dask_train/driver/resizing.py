@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 from dask_train.driver.loop import Driver
@@ -41,7 +42,7 @@ def check_resize(driver: Driver, workers: int, timeout_s: Any) -> None:
             f"workers is {workers}; a run of several workers continues with at least {LEAST}. Start another one with "
             "workers=1 from its checkpoint."
         )
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 <= timeout_s < math.inf:
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, Real) or not 0 <= float(timeout_s) < math.inf:
         raise ValueError(
             f"timeout_s is {timeout_s!r}; pass a finite number of seconds, or 0 if there has to be room now."
         )

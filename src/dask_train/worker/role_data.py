@@ -44,6 +44,7 @@ class RoleData:
         self._data_timeout_s = data_timeout_s
         self._tables: dict[tuple[int, str], tuple[Table, list[tuple[Any, Sequence[str]]]]] = {}
         self._holdings: dict[tuple[int, str, int, bool], _SharedHolding] = {}
+        self._holding_of: dict[tuple[int, str, int], _SharedHolding] = {}  # by data set, role and rank
         self._groups: dict[tuple[str, int], dict[Stream, dict[int, Holding]]] = {}
         self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
 
@@ -77,6 +78,7 @@ class RoleData:
             opening = shared.holding.hold(partitions, shared.progressed, self._data_timeout_s, copies=not key[3])
             shared.opening = asyncio.create_task(opening)
             self._holdings[key] = shared
+        self._holding_of[dataset, role, rank] = shared
         await shared.opened(progressed)
 
     def _shared_key(self, dataset: int, role: str, rank: int) -> tuple[int, str, int, bool]:
@@ -93,7 +95,7 @@ class RoleData:
         if (dataset, role) not in self._tables:
             return None
         table, _ = self._tables[dataset, role]
-        holding = self._holdings[self._shared_key(dataset, role, rank)].holding
+        holding = self._holding_of[dataset, role, rank].holding
         return Mapped(table=table, held=holding.held, descriptors=holding.descriptors)
 
     async def open_group(self, role: str, rank: int, computed: GroupComputed, progressed: Callable[[], None]) -> Mapped:
@@ -159,7 +161,7 @@ class RoleData:
         """
         table, _ = self._tables[stream.dataset, role]
         if not table.window:
-            holding = self._holdings[self._shared_key(stream.dataset, role, rank)].holding
+            holding = self._holding_of[stream.dataset, role, rank].holding
             return await holding.rows(partition, row, self._data_timeout_s)
         columns: list[np.ndarray] = []
         missing = np.ones(len(partition), bool)
@@ -191,6 +193,7 @@ class RoleData:
                 for holding in groups.values():
                     holding.close()
         self._holdings.clear()
+        self._holding_of.clear()
         self._groups.clear()
 
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from dask_train.driver.handle import Run
@@ -70,7 +71,8 @@ def test_numbers_that_can_not_be_are_refused_at_the_call(workers, error, why):
 @pytest.mark.parametrize("timeout_s", [None, "1 minute", -1, float("nan"), float("inf"), True])
 def test_a_time_that_can_not_be_waited_is_refused_at_the_call(timeout_s):
     run, driver = object.__new__(Run), Driver()
-    check_resize(driver, 3, 60)
+    for seconds in (60, np.float32(0.5)):
+        check_resize(driver, 3, seconds)
     run._driver = driver
     with pytest.raises(ValueError, match=r"timeout_s is .*; pass a finite number of seconds, or 0"):
         run.resize(3, timeout_s=timeout_s)

@@ -251,7 +251,12 @@ def test_one_that_has_joined_shares_what_others_of_the_first_host_map(holding):
         await it.hold(3)
         first = it.data.mapped(0, "worker", 3)
         assert here(first) == [0, 1]
-        await it.hold(0)
+        waits = asyncio.ensure_future(it.hold(0))
+        await asyncio.sleep(0)
+        assert it.data.mapped(0, "worker", 3).descriptors == first.descriptors, (
+            "what it has opened, until it begins anew"
+        )
+        await waits
         assert it.num_open == 2
         await it.hold(3)
         assert it.data.mapped(0, "worker", 3).descriptors == it.data.mapped(0, "worker", 0).descriptors

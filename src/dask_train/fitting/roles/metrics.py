@@ -8,15 +8,33 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
 from dask_train.collectives import ProcessGroup
+from dask_train.compat.keras.compiled import inner_metrics, metrics_passed
 from dask_train.fitting.backends import Derived
 from dask_train.fitting.backends.base import flat
 from dask_train.fitting.roles.by_row import variables_of_all
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.weights import value_of
 from dask_train.keras_models import state
+
+
+def all_metrics(model: Any) -> list[Any]:
+    """Return all metrics of a model, and what they are made of."""
+    metrics, waiting = [], list(model.metrics)
+    while waiting:
+        metric = waiting.pop()
+        metrics.append(metric)
+        waiting.extend(inner_metrics(metric))
+    return metrics
+
+
+def compiled_with(model: Any) -> list[Any]:
+    """Return the metrics that ``compile`` was given, which are among the model's own after the first step only."""
+    metrics = keras.tree.flatten(list(metrics_passed(model).values()))
+    return [metric for metric in metrics if isinstance(metric, keras.metrics.Metric)]
 
 
 class StepLogs(NamedTuple):

@@ -6,12 +6,10 @@ from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from typing import Any
 
-import keras
 import numpy as np
 
-from dask_train.compat.keras.compiled import inner_metrics, metrics_passed
 from dask_train.fitting.backends import Backend
-from dask_train.fitting.roles.metrics import Metrics
+from dask_train.fitting.roles.metrics import Metrics, all_metrics, compiled_with
 from dask_train.fitting.roles.rehearsal import may_have_own_losses, rehearsed
 
 
@@ -46,7 +44,7 @@ def check_sums(
     ValueError
         One holds something else, such as a maximum, which can't be added up.
     """
-    own = [metric for metric in _all_metrics(model) if _is_own(metric) and id(metric) not in left_out]
+    own = [metric for metric in all_metrics(model) if _is_own(metric) and id(metric) not in left_out]
     if not own:
         return set()
     unknown = set()
@@ -69,12 +67,20 @@ def check_sums(
 
 
 def check_sums_in_steps(
-    model: Any, metrics: Metrics, backend: Backend, step: Callable[[Any], Any], batch: Any, *, compiled: bool
+    model: Any,
+    metrics: Metrics,
+    backend: Backend,
+    make_step: Callable[[], Callable[[Any], Any]],
+    batch: Any,
+    *,
+    compiled: bool,
 ) -> set[int]:
     """Do as :func:`check_sums`, of steps on a batch that train nothing and leave nothing behind.
 
     Parameters
     ----------
+    make_step
+        Returns the step as ``fit`` would run it; called only where there are custom metrics.
     compiled
         Whether metrics of ``compile`` are added up as well; else they are given all workers' rows.
 
@@ -88,13 +94,13 @@ def check_sums_in_steps(
     ValueError
         A metric can't be added up over workers.
     """
-    left_out = set() if compiled else set(map(id, _compiled_with(model)))
-    own = [*_all_metrics(model), *(_compiled_with(model) if compiled else ())]
+    left_out = set() if compiled else set(map(id, compiled_with(model)))
+    own = [*all_metrics(model), *(compiled_with(model) if compiled else ())]
     if not any(_is_own(metric) for metric in own if id(metric) not in left_out):
         return set()
     as_written = backend.functions_run_as_written() if may_have_own_losses(model) else nullcontext()
     with as_written, rehearsed(model, metrics) as set_back:
-        tried = backend.compiled(step, model, batch)
+        tried = make_step()
 
         def counted(times: int) -> list[np.ndarray]:
             model.reset_metrics()
@@ -106,22 +112,6 @@ def check_sums_in_steps(
         tried(batch)  # it makes the metrics' variables
         set_back()
         return check_sums(model, metrics, counted, "workers", left_out)
-
-
-def _all_metrics(model: Any) -> list[Any]:
-    """Return all metrics of a model, and what they are made of."""
-    metrics, waiting = [], list(model.metrics)
-    while waiting:
-        metric = waiting.pop()
-        metrics.append(metric)
-        waiting.extend(inner_metrics(metric))
-    return metrics
-
-
-def _compiled_with(model: Any) -> list[Any]:
-    """Return the metrics that ``compile`` was given, which are among the model's own after the first step only."""
-    metrics = keras.tree.flatten(list(metrics_passed(model).values()))
-    return [metric for metric in metrics if isinstance(metric, keras.metrics.Metric)]
 
 
 def _is_own(metric: Any) -> bool:

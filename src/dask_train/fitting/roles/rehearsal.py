@@ -13,7 +13,7 @@ from dask_train.compat.keras.penalties import averages_activity
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import noted_gradients, rehearsing, tried_gathers
 from dask_train.fitting.roles.by_row import is_of_keras
-from dask_train.fitting.roles.metrics import Metrics
+from dask_train.fitting.roles.metrics import Metrics, all_metrics, compiled_with
 from dask_train.fitting.roles.models import is_own
 from dask_train.fitting.roles.weights import assign, value_of
 from dask_train.keras_models import state
@@ -63,14 +63,17 @@ def kept(model: Any, metrics: Metrics, more: Iterable[Any] = ()) -> Iterator[Cal
 
 
 class Counts:
-    """Numbers in attributes of the model, its layers and losses that are the user's own: they may count their calls.
+    """Numbers in attributes of the model, its layers, losses and metrics that are the user's own.
+
+    They may count their calls.
 
     Layers that are not built are left out, as building may set numbers by which they go.
     """
 
     def __init__(self, model: Any) -> None:
         losses = [loss for loss in keras.tree.flatten(model.loss) if isinstance(loss, keras.losses.Loss)]
-        parts = [*(layer for layer in flatten_layers(model) if layer.built), *losses]
+        layers = [layer for layer in flatten_layers(model) if layer.built]
+        parts = [*layers, *losses, *all_metrics(model), *compiled_with(model)]
         self._parts = [part for part in parts if not is_of_keras(type(part))]
         self.note()
 

@@ -106,6 +106,7 @@ class Steps:
         self._step_logs = StepLogs({})
         self._unchecked: set[int] = set()  # places of what metrics count, of which batches have shown nothing so far
         self._num_vain_checks = 0
+        self._tried: Callable[[Any], Any] | None = None  # the step of checks after the first, which is compiled once
 
     def __call__(self, iterator: Any) -> Any:  # noqa: ARG002 - Keras' own iterator, which counts steps only
         """Take the steps of one call; the logs of the last one."""
@@ -162,7 +163,7 @@ class Steps:
         before = self._counted_unchecked()
         logs = run(batch)
         if not all(map(np.array_equal, before, self._counted_unchecked())):
-            shown = self._unchecked - self._check_sums(batch)
+            shown = self._unchecked - self._check_sums(partial(self._tried_again, batch), batch)
             self._unchecked -= shown
             self._num_vain_checks += not shown
             if self._num_vain_checks == _MOST_VAIN_CHECKS:
@@ -173,16 +174,22 @@ class Steps:
         variables = self._rank.metrics.variables()
         return [np.array(value_of(variables[place])) for place in sorted(self._unchecked)]
 
-    def _check_sums(self, batch: Any) -> set[int]:
+    def _tried_again(self, batch: Any) -> Callable[[Any], Any]:
+        if self._tried is None:
+            self._tried = self._rank.backend.compiled(self._step, self._rank.model, batch)
+        return self._tried
+
+    def _check_sums(self, make_step: Callable[[], Callable[[Any], Any]], batch: Any) -> set[int]:
         rank = self._rank
         is_alone = rank.weights is None
-        return check_sums_in_steps(rank.model, rank.metrics, rank.backend, self._step, batch, compiled=is_alone)
+        return check_sums_in_steps(rank.model, rank.metrics, rank.backend, make_step, batch, compiled=is_alone)
 
     def _made(self, batch: Any) -> Callable[[Any], Any]:
         """Return the step, of which is known what has to be before it is taken."""
         backend = self._rank.backend
         if self._rank.adds_metrics:
-            self._unchecked = self._check_sums(batch)
+            first = partial(backend.compiled, self._step, self._rank.model, batch)  # before metrics have variables
+            self._unchecked = self._check_sums(first, batch)
         model, is_shared = self._rank.model, self._rank.weights is not None and self._rank.session.size > 1
         inspection = Inspection(model, backend)
         is_compared = is_shared and self._step != model.test_step and self._rank.share.weight > 0

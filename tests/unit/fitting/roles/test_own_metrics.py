@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import keras
@@ -19,6 +20,7 @@ from dask_train.fitting.roles.own_metrics import check_sums_in_steps
 from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
 from dask_train.fitting.roles.weights import value_of
 
+TENSORFLOW = backend_of("tensorflow")
 X = np.random.default_rng(1).normal(size=(6, 3)).astype("float32")
 Y = X.sum(1, keepdims=True)
 
@@ -108,10 +110,10 @@ MODELS = [compiled, eager, own_step]
 
 def steps_of(model, *, adds_metrics=True, targets=(Y,)):
     """The steps of a worker of several, on one batch for each of the targets."""
-    backend, batches = backend_of("tensorflow"), iter([(keras.ops.array(X), keras.ops.array(y)) for y in targets])
+    batches = iter([(keras.ops.array(X), keras.ops.array(y)) for y in targets])
     rank = Rank(
         session=SimpleNamespace(global_rows=len(X)),
-        backend=backend,
+        backend=TENSORFLOW,
         model=model,
         share=RowFraction(),
         weights=None,
@@ -197,6 +199,39 @@ def test_checks_that_show_nothing_end(num_steps_before_checks):
     assert num_steps_before_checks.checks == list(range(11))
 
 
+class Sometimes(Total):
+    """Each third batch counts."""
+
+    calls = 0
+
+    def update_state(self, y, y_pred, sample_weight=None):
+        self.calls += 1
+        if self.calls % 3 == 0:
+            super().update_state(y, y_pred)
+
+
+def test_checks_leave_numbers_of_python_in_metrics_as_they_are():
+    metric = Sometimes()
+    steps = steps_of(eager(metric), targets=[Y] * 7)
+    for _ in range(7):
+        steps(None)
+    assert metric.calls == 7
+
+
+def test_the_step_of_further_checks_is_compiled_once(monkeypatch):
+    compilations, compiled_by = [], type(TENSORFLOW).compiled
+
+    def counted(*args, **kwargs):
+        compilations.append(1)
+        return compiled_by(*args, **kwargs)
+
+    monkeypatch.setattr(type(TENSORFLOW), "compiled", counted)
+    steps = steps_of(eager(Sometimes()), targets=[Y] * 7)
+    for _ in range(7):
+        steps(None)
+    assert len(compilations) == 3, "the step itself, the first check, and those after the third and the sixth step"
+
+
 @pytest.mark.parametrize("made", MODELS)
 def test_a_sum_is_counted_as_if_nobody_had_looked(made):
     found = []
@@ -210,13 +245,18 @@ def test_a_sum_is_counted_as_if_nobody_had_looked(made):
     assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
 
 
+def stepping(model):
+    """Makes the step that is tried."""
+    return partial(TENSORFLOW.compiled, model.train_step, model, (X, Y))
+
+
 def test_a_step_that_is_tried_asks_nobody():
     """Nor does it apply anything, whoever holds the optimizer."""
     asked = []
     model = compiled(Total())
     model.optimizer.build(model.trainable_variables)
     with at_every_apply(lambda *_: asked.append(1)):
-        check_sums_in_steps(model, Metrics(model), backend_of("tensorflow"), model.train_step, (X, Y), compiled=True)
+        check_sums_in_steps(model, Metrics(model), TENSORFLOW, stepping(model), (X, Y), compiled=True)
     assert not asked
     assert int(model.optimizer.iterations) == 0
 
@@ -262,7 +302,7 @@ def test_a_metric_that_begins_with_infinity_counts_where_it_is_alone():
 
 def test_compiled_metrics_that_are_given_all_rows_need_be_no_sums():
     model = compiled(Largest())
-    given = model, Metrics(model), backend_of("tensorflow"), model.train_step, (X, Y)
+    given = model, Metrics(model), TENSORFLOW, stepping(model), (X, Y)
     check_sums_in_steps(*given, compiled=False)
     with pytest.raises(ValueError, match="does not count sums over rows"):
         check_sums_in_steps(*given, compiled=True)
