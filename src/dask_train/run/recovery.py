@@ -1,4 +1,4 @@
-"""What happens to a run when a role is lost."""
+"""The policy of ``recovery=``: what to start again after a loss. ``run/lost_roles.py`` carries it out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One turn of a run: the next state while it is being written, and the commands that go with it."""
+"""One turn of a run: the next state while it is being written, and the commands that go with it.
+
+Also places all roles again, or finishes the run, when the last process is gone.
+"""
 
 from __future__ import annotations
 

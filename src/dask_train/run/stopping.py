@@ -1,4 +1,7 @@
-"""Rules of ``stop=``: what it may be, and when they hold. The driver asks them, and then stops the run."""
+"""Rules of ``stop=``: what it may be, and when they hold.
+
+The driver asks them; in ``dt.fit``, the first worker asks those of epochs.
+"""
 
 from __future__ import annotations
 

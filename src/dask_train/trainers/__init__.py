@@ -1,4 +1,4 @@
-"""What dask-train knows of each kind of model, and what all kinds share; the public names for another kind.
+"""What all kinds of models share, and the public names for another kind; the kinds themselves are in ``fitting``.
 
 A name's module is imported when the name is used: code that needs one of the modules below loads no other.
 """
