@@ -51,12 +51,15 @@ PROGRAMS = [
     ("ensemble.py", ["--small"], ["the ensemble is better than its models on average"]),
 ]
 
-# What they show has tests in tests/cluster, and each takes half a minute.
+# What they show has tests in tests/cluster, and each takes half a minute to two minutes.
 NIGHTLY = (
+    "between_graph_softmax.py",
+    "blog_mnist.py",
     "ensemble.py",
     "flights.py",
     "functional.py",
     "in_graph.py",
+    "keras_mnist.py",
     "models_compared.py",
     "moving_models.py",
     "pca.py",
