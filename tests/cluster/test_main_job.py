@@ -130,6 +130,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 def test_a_users_own_cluster_survives_an_interrupt(start: Any, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(OWN_CLUSTER)
     program, output = start(sys.executable, tmp_path / "program.py")
@@ -147,6 +148,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 def test_the_demo_runs_on_a_cluster_that_is_there_already(start: Any, tmp_path: Path) -> None:
     from distributed import Client
 

@@ -153,6 +153,7 @@ def losing(role, at, task):
         session.run = run
 
 
+@pytest.mark.nightly
 def test_the_demo_outlives_lost_requests(make_cluster, monkeypatch):
     monkeypatch.setattr(pipeline, "train", functools.partial(losing, pipeline.train, (10, 30)))
     monkeypatch.setattr(pipeline, "score", functools.partial(losing, pipeline.score, (2,)))

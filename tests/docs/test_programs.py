@@ -25,7 +25,16 @@ PAGES = (
 # Their Dask workers import them, as those of a script do.
 AS_SCRIPTS = ("keras.md", "linear_models.md", "start.md", "torch_modules.md")
 # The verbs of these have other programs that run with each change.
-NIGHTLY = ("boosted_trees.md", "contrastive.md", "files.md", "hyperparameter_search.md", "jax.md", "scikit_learn.md")
+NIGHTLY = (
+    "boosted_trees.md",
+    "contrastive.md",
+    "files.md",
+    "hyperparameter_search.md",
+    "jax.md",
+    "linear_models.md",
+    "scikit_learn.md",
+    "torch_modules.md",
+)
 NUMBER = re.compile(r"(?<!\w)-?\d[\d,]*(?:\.\d*)?(?:e[-+]\d+)?(?!\w)")
 
 

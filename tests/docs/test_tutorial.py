@@ -37,7 +37,7 @@ def test_its_outputs_are_stored_and_can_be_shown_anywhere() -> None:
         assert not re.search(r"/(?:home|work|tmp|root|Users)/", text), "a path of the machine where it ran"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_its_cells_give_what_is_stored(executed_notebook: Callable[..., Any], tmp_path: Path) -> None:
     outputs, page = executed_notebook(["".join(cell["source"]) for cell in CODE], tmp_path)
     for cell, given in zip(CODE, outputs, strict=True):

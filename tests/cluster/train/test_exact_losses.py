@@ -147,8 +147,9 @@ def alone() -> Iterator[Any]:
 
 
 slow = pytest.mark.slow
+every_night = [slow, pytest.mark.nightly]
 # On other backends the quick ones have some of each way.
-at_times = [slow] if BACKEND == "tensorflow" else [slow, pytest.mark.nightly]
+at_times = [slow] if BACKEND == "tensorflow" else every_night
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,8 @@ at_times = [slow] if BACKEND == "tensorflow" else [slow, pytest.mark.nightly]
                 workers, [name for name in TABLE if name.startswith(way)], marks=marks, id=f"{workers} workers, {way}"
             )
             for way in WAYS
-            for workers, marks in ((2, at_times), (3, [slow, pytest.mark.nightly]))
+            # On two workers those that compare rows run with each change; of the others the quick ones have some.
+            for workers, marks in ((2, at_times if way == "compared" else every_night), (3, every_night))
         ),
     ],
 )

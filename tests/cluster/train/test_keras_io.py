@@ -860,7 +860,18 @@ def check(name: str, **roles: int) -> None:
         np.testing.assert_allclose(history[name], values, rtol=TOLERANCE, err_msg=name)
 
 
-@pytest.mark.parametrize("name", list(PROGRAMS))
+# They take longest; what they show, others show here or in the tests of exact losses.
+NIGHTLY = (
+    "endpoint with a loss of its own",
+    "masked bidirectional LSTM",
+    "several inputs and outputs",
+    "vision transformer",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in PROGRAMS]
+)
 def test_two_workers_train_the_model_of_keras(client, name):
     check(name, workers=2)
 

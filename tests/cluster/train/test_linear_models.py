@@ -191,8 +191,17 @@ def tangled():
 
 
 @pytest.mark.filterwarnings("ignore:.*did not converge")
-@pytest.mark.parametrize("solver", ["gradient_descent", "lbfgs", "admm"])
-@pytest.mark.parametrize("keeps", [True, False], ids=["checkpoints", "anew"])
+@pytest.mark.parametrize(
+    ("keeps", "solver"),
+    [
+        (True, "lbfgs"),
+        (True, "admm"),
+        (False, "lbfgs"),
+        pytest.param(True, "gradient_descent", marks=pytest.mark.nightly),
+        pytest.param(False, "gradient_descent", marks=pytest.mark.nightly),
+        pytest.param(False, "admm", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_killed_worker_leads_to_the_same_bits(client, tmp_path, until, solver, keeps):
     rows, labels = tangled()
     settings = {"solver": solver, "C": 1e4, "tol": 1e-9, "max_iter": 150}
