@@ -390,7 +390,11 @@ FEWER = [
 
 @pytest.mark.parametrize(
     ("num_workers", "names"),
-    [*(FEWER if keras.backend.backend() == "tensorflow" else []), (3, list(CASES)[::2]), (3, list(CASES)[1::2])],
+    [
+        *(FEWER if keras.backend.backend() == "tensorflow" else []),
+        (3, list(CASES)[::2]),
+        pytest.param(3, list(CASES)[1::2], marks=pytest.mark.nightly),
+    ],
 )
 def test_workers_train_the_model_of_one_process(client, alone, num_workers, names):
     first, *others = trained({name: CASES[name] for name in names}, num_workers)

@@ -170,6 +170,7 @@ def test_another_call_goes_on(client, tmp_path, undisturbed):
     assert re.search(r"is damaged \(of checkpoint-\d+.*, its file arrays.npz has \d+ of \d+ bytes\)", notice)
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_goes_from_backend_to_backend(client, tmp_path):
     """From TensorFlow to torch, to JAX, and back: one epoch on each, as one process trains them all.
 

@@ -245,7 +245,7 @@ class DiesOnce(SGDClassifier):
         return super().partial_fit(features, targets, classes=classes, sample_weight=sample_weight)
 
 
-@pytest.mark.parametrize("keeps", [True, False], ids=["checkpoints", "anew"])
+@pytest.mark.parametrize("keeps", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["checkpoints", "anew"])
 def test_an_incremental_estimator_learns_each_row_once_also_when_its_process_is_killed(client, tmp_path, keeps):
     settings = {"checkpoint": dt.Checkpoint(str(tmp_path / "kept"), every_steps=1)} if keeps else {}
     weights = RANDOM.integers(1, 3, 300).astype(float)
