@@ -442,6 +442,8 @@ def task_of(case: Case) -> FitTask:
     )
 
 
+# On other backends, where all cases take minutes, each night.
+@(pytest.mark.slow if keras.backend.backend() == "tensorflow" else pytest.mark.nightly)
 def test_two_workers_do_what_keras_does(client):
     uneven = (3, 40, 1, 55)
     result = dt.train(
