@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,13 @@ class Deadlines:
         return cls(**{f"{name}_s": _seconds(f"train.{name}.timeout") for name in names})
 
 
+def is_duration(seconds: Any) -> bool:
+    """Return whether this is a finite number of seconds, or 0."""
+    return not isinstance(seconds, bool) and isinstance(seconds, Real) and 0 <= float(seconds) < math.inf
+
+
 def _is_above_0(seconds: Any) -> bool:
-    """Return whether this is a finite number of seconds that can be waited."""
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return is_number and math.isfinite(seconds) and seconds > 0
+    return is_duration(seconds) and seconds > 0
 
 
 def seconds_or(default_s: float, timeout_s: float | None) -> float:
@@ -136,7 +140,7 @@ class TemplateSettings:
             ``idle`` is no duration, or ``imports`` are no names of modules.
         """
         idle_s = _seconds("train.template.idle")
-        if isinstance(idle_s, bool) or not (math.isfinite(idle_s) and idle_s >= 0):
+        if not is_duration(idle_s):
             raise ValueError(
                 f"train.template.idle is {idle_s!r}; it is a finite number of seconds, or 0 for no templates."
             )

@@ -223,8 +223,8 @@ class Run(Generic[R]):
         ------
         ValueError, TypeError
             That many workers can't train it, or the run is not one of ``dt.fit(..., recovery="in_place")``, or of
-            ``dt.fit(..., ps=1)``, with several workers and without ``streaming=``;
-            or ``timeout_s`` is no number of seconds.
+            ``dt.fit(..., ps=1)``, with several workers and without ``streaming=``. Or ``timeout_s`` is no number of
+            seconds.
         PlacementError
             There is no room for more, or those that were to join were lost. The run continues with as many as before.
         ClosedError

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
+from dask_train.config import is_duration
 from dask_train.driver.loop import Driver
 from dask_train.errors import ClosedError, PlacementError
 from dask_train.run import events
@@ -22,12 +21,12 @@ _FOR = (
 
 
 def check_resize(driver: Driver, workers: int, timeout_s: Any) -> None:
-    """Check that a run may have that many workers, and that they can be waited for that long.
+    """Check that a run may have that many workers, and that ``timeout_s`` is a number of seconds.
 
     Raises
     ------
     ValueError, TypeError
-        It may not, or they can't.
+        One of them is not.
     """
     job, has_servers = driver.job, "ps" in driver.job.plan.counts
     if job.run.resizes is None or job.run.window is not None or not (job.plan.in_place or has_servers):
@@ -42,7 +41,7 @@ def check_resize(driver: Driver, workers: int, timeout_s: Any) -> None:
             f"workers is {workers}; a run of several workers continues with at least {LEAST}. Start another one with "
             "workers=1 from its checkpoint."
         )
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, Real) or not 0 <= float(timeout_s) < math.inf:
+    if not is_duration(timeout_s):
         raise ValueError(
             f"timeout_s is {timeout_s!r}; pass a finite number of seconds, or 0 if there has to be room now."
         )

@@ -49,8 +49,8 @@ def hdf5(paths: Any, *names: str, storage_options: Mapping[str, Any] | None = No
     check_installed("Reading HDF5", "h5py", "pip install h5py")
     if not names:
         raise ValueError("No data set is named. Pass the names of some: dt.hdf5(path, 'x', 'y').")
-    fs, files, *_ = listed(paths, storage_options)
-    by_file = [[_described(fs, path, name) for name in names] for path in files]
+    files = listed(paths, storage_options)
+    by_file = [[_described(files.fs, path, name) for name in names] for path in files.paths]
     for several in by_file:
         if len({array.shape[0] for array in several}) > 1:
             row_counts = ", ".join(f"{array.name!r} has {array.shape[0]:,}" for array in several)

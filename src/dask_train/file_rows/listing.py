@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask_train.file_rows.local_wildcards import found_here
 from dask_train.stores import checked_options, is_local, place_anywhere, reaching
@@ -22,10 +22,29 @@ _TAGS = (
 _SEVERAL = "paths are of several file systems; pass those of one."
 
 
-def listed(
-    urlpath: Any, storage_options: Mapping[str, Any] | None = None
-) -> tuple[Any, tuple[str, ...], list[int], tuple[str, ...]]:
-    """Return the file system of files, their paths, their sizes in bytes, and what changes with each of them.
+class FileListing(NamedTuple):
+    """Files of one file system.
+
+    Attributes
+    ----------
+    fs
+        The fsspec file system.
+    paths
+        As ``fs`` has them.
+    sizes
+        In bytes.
+    stamps
+        Texts of which each changes with its file: the size, and the store's tag or the time.
+    """
+
+    fs: Any
+    paths: tuple[str, ...]
+    sizes: list[int]
+    stamps: tuple[str, ...]
+
+
+def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> FileListing:
+    """Return the files that paths and wildcards name.
 
     A list of paths keeps its order, and a path that stands there twice is there twice. What one wildcard finds is
     sorted.
@@ -66,7 +85,7 @@ def listed(
             paths.append(name)
             sizes.append(files[name])
             stamps.append(f"{files[name]} {tag_of(several[name])}")
-    return fs, tuple(paths), sizes, tuple(stamps)
+    return FileListing(fs, tuple(paths), sizes, tuple(stamps))
 
 
 def tag_of(info: Mapping[str, Any]) -> str:

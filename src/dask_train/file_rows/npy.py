@@ -40,8 +40,8 @@ def npy(paths: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
     --------
     >>> dt.fit(model, dt.npy("x-*.npy"), dt.npy("y-*.npy"), epochs=5, workers=2)
     """
-    fs, names, *_ = listed(paths, storage_options)
-    return rows_on_disk([_described(fs, path) for path in names], _read_npy)
+    files = listed(paths, storage_options)
+    return rows_on_disk([_described(files.fs, path) for path in files.paths], _read_npy)
 
 
 @raises_at_the_call

@@ -196,7 +196,7 @@ def _parts_of_frame(
             "To score an estimator on a frame, name its label column, label=, or pass y, a column that was cut from "
             "the same frame: one of the two."
         )
-    weight = list(names_in(sample_weight)) if is_name(sample_weight) else []
+    weight = [sample_weight] if sample_weight is not None and is_name(sample_weight) else []
     if weight and sample_weight not in x.columns:
         raise ValueError(f"{passed('sample_weight', sample_weight)} is no column of {named('x')}.")
     one, several, _ = chosen(named("x"), [name for name in x.columns if name not in weight], features, label)

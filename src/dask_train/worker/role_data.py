@@ -56,7 +56,7 @@ class RoleData:
     async def hold(self, dataset: int, role: str, rank: int, progressed: Callable[[], None]) -> None:
         """Open what a rank maps; ranks of one host share it.
 
-        For one that has joined nothing is copied from other hosts: its rows are brought.
+        For a rank that has joined later, partitions on other hosts are not copied: :meth:`rows` fetches their rows.
 
         Raises
         ------
@@ -82,9 +82,10 @@ class RoleData:
         await shared.opened(progressed)
 
     def _shared_key(self, dataset: int, role: str, rank: int) -> tuple[int, str, int, bool]:
-        """Return what ranks have in common that share what they map; the last is whether nothing is copied for them.
+        """Return the key of what a rank maps, which ranks of one host share.
 
-        One that has joined shares with those of the first rank's host, where such ones are here.
+        The last part says whether partitions on other hosts are left out, as for ranks that have joined later. These
+        share with ranks of the first rank's host where this Dask worker has such ranks.
         """
         table, _ = self._tables[dataset, role]
         host = table.host_of(rank)
@@ -206,7 +207,7 @@ class _SharedHolding:
     opening
         Opens them.
     waiting
-        What each of those that wait is told by that some have come.
+        Called when some partitions have come; one function for each rank that waits.
     """
 
     holding: Holding

@@ -104,7 +104,7 @@ class Steps:
         self._run: Callable[[Any], Any] | None = None
         self._derived = Derived()
         self._step_logs = StepLogs({})
-        self._unchecked: set[int] = set()  # places of what metrics count, of which batches have shown nothing so far
+        self._unchecked: set[int] = set()  # places of metrics' variables that were 0 in all checks so far
         self._num_vain_checks = 0
         self._tried: Callable[[Any], Any] | None = None  # the step of checks after the first, which is compiled once
 
@@ -159,7 +159,7 @@ class Steps:
         return StepLogs.of(logs, self._derived)
 
     def _run_with_check(self, run: Callable[[Any], Any], batch: Any) -> Any:
-        """Take a step, and check metrics again where it counts something of which nothing was known."""
+        """Take a step, and check metrics again if it has changed a variable that no check has seen count."""
         before = self._counted_unchecked()
         logs = run(batch)
         if not all(map(np.array_equal, before, self._counted_unchecked())):

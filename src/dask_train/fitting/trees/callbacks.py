@@ -157,7 +157,7 @@ class KeptCallbacks:
 
 
 def travelling(changes: Sequence[CallbackChanges], notice: Callable[[str], None]) -> list[CallbackChanges]:
-    """Return those changes of callbacks that can be pickled; ``notice`` is told of all others."""
+    """Return those changes of callbacks that can be pickled; ``notice`` is called with the names of the others."""
     pickled = [
         each._replace(attributes={name: value for name, value in each.attributes.items() if _can_be_pickled(value)})
         for each in changes
